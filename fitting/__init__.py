@@ -1,0 +1,1 @@
+"""The mathematics of the fits: arrays in, records out, no text and no model."""

@@ -1,0 +1,1 @@
+"""From a text to the model's answers: units, masks, queries, responses."""

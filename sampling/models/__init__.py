@@ -1,0 +1,1 @@
+"""Adapters: one module per kind of model, all behind `BlackBox`."""

@@ -1,0 +1,1 @@
+"""Faithful surrogate explanations of black-box Transformers."""

@@ -1,0 +1,1 @@
+"""Surrogate models as scikit-learn estimators on masks."""

@@ -1,0 +1,102 @@
+"""What every surrogate estimator offers beyond scikit-learn's own methods."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from piste._errors import InputError
+from piste._typing import FloatArray
+from piste.fitting.result import Status
+
+
+@runtime_checkable
+class Surrogate(Protocol):
+    """A model of a model: fitted to masks and scores, it predicts scores and attributes them to units.
+
+    Masks have shape (n_masks, n_units) and hold 0/1 or, where identical units share parameters, counts.
+    Scores have shape (n_masks,) or (n_masks, n_outputs); every fitted array that has one entry per unit
+    has shape (n_units,) in the first case and (n_outputs, n_units) in the second.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+    """Attribution kinds, the first being the default."""
+
+    status_: Status
+    base_value_: FloatArray | float
+    """The prediction for the text without any of its units."""
+
+    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the answers; returns self."""
+        ...
+
+    def predict(self, masks: ArrayLike) -> FloatArray:
+        """Predicted scores, shape (n_masks,) or (n_masks, n_outputs)."""
+        ...
+
+    def attributions(self, kind: str | None = None) -> FloatArray:
+        """One number per unit, shape (n_units,) or (n_outputs, n_units)."""
+        ...
+
+    def unit_status(self, kind: str) -> Sequence[Status] | Sequence[Sequence[Status]]:
+        """How each attribution came out, shaped as ``attributions(kind)``."""
+        ...
+
+    def min_queries(self, n_units: int) -> int:
+        """The smallest number of well-chosen masks that determines every parameter."""
+        ...
+
+
+def check_masks_and_scores(
+    masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Masks, scores as columns and weights, all float64 and of matching lengths.
+
+    Returns
+    -------
+    masks : shape (n_masks, n_units)
+    scores : shape (n_masks, n_outputs)
+    weights : shape (n_masks,), non-negative; ones by default
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or a mask entry or weight is negative.
+    """
+    masks_ = np.ascontiguousarray(masks, dtype=np.float64)
+    scores_ = np.asarray(scores, dtype=np.float64)
+    if masks_.ndim != 2 or masks_.shape[0] == 0 or masks_.shape[1] == 0:
+        raise InputError(f"Got masks of shape {masks_.shape}; expected (n_masks, n_units), both > 0.")
+    if scores_.ndim not in (1, 2) or scores_.shape[0] != masks_.shape[0]:
+        raise InputError(
+            f"Got scores of shape {scores_.shape} for {masks_.shape[0]} masks; expected (n_masks,) or "
+            "(n_masks, n_outputs)."
+        )
+    weights = (
+        np.ones(len(masks_))
+        if sample_weight is None
+        else np.ascontiguousarray(sample_weight, dtype=np.float64)
+    )
+    if weights.shape != (len(masks_),):
+        raise InputError(
+            f"Got sample_weight of shape {weights.shape}; expected ({len(masks_)},), one per mask."
+        )
+    for name, array in (("masks", masks_), ("scores", scores_), ("sample_weight", weights)):
+        if not np.isfinite(array).all():
+            raise InputError(
+                f"Got NaN or infinity in {name}; expected finite numbers. Drop those rows."
+            )
+    if (masks_ < 0).any() or (weights < 0).any():
+        raise InputError("Got negative masks or sample weights; expected non-negative numbers.")
+    return masks_, scores_.reshape(len(masks_), -1), weights
+
+
+def check_kind(kind: str | None, kinds: tuple[str, ...]) -> str:
+    """The kind asked for, or the default; InputError names the kinds that exist."""
+    if kind is None:
+        return kinds[0]
+    if kind not in kinds:
+        raise InputError(f"Got kind {kind!r}; expected one of {', '.join(map(repr, kinds))}.")
+    return kind
