@@ -11,11 +11,12 @@ from piste._typing import BoolArray, FloatArray, IntArray
 Text = str | tuple[str, str]
 """One text, or a pair such as (premise, hypothesis)."""
 
-OutputKind = Literal["logit", "probability", "raw"]
+OutputKind = Literal["logit", "probability", "raw", "unknown"]
 """What a model's numbers are.
 
 ``logit``: one-vs-rest log-odds of each label, ``log(p / (1 - p))``; ``probability``: in [0, 1], each
-label on its own (rows need not sum to one); ``raw``: anything else, such as a regression.
+label on its own (rows need not sum to one); ``raw``: anything else, such as a regression; ``unknown``:
+an undeclared callable, decided from its answers.
 """
 
 

@@ -93,6 +93,16 @@ def check_masks_and_scores(
     return masks_, scores_.reshape(len(masks_), -1), weights
 
 
+def check_masks(masks: ArrayLike, n_units: int) -> FloatArray:
+    """Masks to predict for, float64; InputError unless they have ``n_units`` columns."""
+    masks_ = np.ascontiguousarray(masks, dtype=np.float64)
+    if masks_.ndim != 2 or masks_.shape[1] != n_units:
+        raise InputError(
+            f"Got masks of shape {masks_.shape}; expected (n_masks, {n_units}), as the fit had."
+        )
+    return masks_
+
+
 def check_kind(kind: str | None, kinds: tuple[str, ...]) -> str:
     """The kind asked for, or the default; InputError names the kinds that exist."""
     if kind is None:

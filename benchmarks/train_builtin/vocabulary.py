@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TYPOGRAPHY = "‘’“”–—…€£•"
-SURE_COUNT = 6  # a piece seen this often in the training text is kept whatever its sentiment
+SURE_COUNT = 40  # a piece seen this often in the training text is kept whatever its sentiment
 RARE_COUNT = 0.3  # stands in for "never seen", so that strong but rare words can still win a place
 
 

@@ -1,0 +1,284 @@
+"""LIME: a ridge regression that is local because masks near the full text weigh most."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import lars_path
+from sklearn.utils.validation import check_is_fitted
+
+from piste._errors import InputError
+from piste._typing import BoolArray, FloatArray, IntArray
+from piste.fitting._threads import single_blas_thread
+from piste.fitting.linear import forward_selection, solve_ridge, weighted_deviations
+from piste.fitting.result import Status
+from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
+from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
+
+FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
+
+
+class Lime(RegressorMixin, BaseEstimator):
+    r"""Local linear model of a black box, as in LIME for text.
+
+    .. math::
+
+        \min_{b, \beta} \sum_z \omega_z \pi(z) (f(z) - b - z^\top \beta)^2 + \alpha |\beta|^2, \qquad
+        \pi(z) = e^{-d(z)^2 / (2 \sigma^2)}, \quad d(z) = 100 (1 - \cos(z, z_{\text{full}}))
+
+    with :math:`\sigma` the kernel width and :math:`\omega` the sample weights. A mask that keeps the
+    share k of the units has :math:`\cos = \sqrt k`; the empty mask has :math:`\cos = 0`. The full text
+    is the largest count of each unit among the masks.
+
+    No gauge is needed: coefficients and intercept are determined as soon as the masks are (``status_``
+    says so). The intercept is fitted, not pinned to the empty text's score, and not penalised.
+
+    Parameters
+    ----------
+    kernel_width
+        :math:`\sigma > 0`, in units of the distance d, which runs from 0 to 100; None or infinity
+        weighs all masks alike.
+    alpha
+        Ridge strength. The default 0 recovers an exactly linear black box exactly. The lime package
+        fits with ``alpha=1.0``, which shrinks every coefficient, more so the fewer masks there are.
+    n_features
+        How many units may have a non-zero coefficient, per output; None keeps all.
+    feature_selection
+        How those are chosen: ``forward_selection`` (greedy), ``highest_weights`` (largest coefficient
+        times count in a ridge fit with alpha .01), ``lasso_path`` (the last step of the path with few
+        enough), ``auto`` (forward selection up to 6 units, else highest weights), ``none`` (all are
+        kept).
+    fit_intercept
+        Whether b is fitted; otherwise it is 0.
+
+    Attributes
+    ----------
+    coef_
+        Shape (n_units,) or (n_outputs, n_units), float64, in units of the score per unit kept (per
+        count). Units that were not selected have exactly 0.
+    intercept_, base_value_
+        Float or shape (n_outputs,): b, the prediction for the text without any of its units.
+    weights_
+        Shape (n_masks,), float64: locality weights :math:`\pi`, in [0, 1], without the sample weights.
+    selected_
+        Shape of ``coef_``, bool.
+    n_features_in_
+        Number of units.
+    status_
+        OK; NO_VARIATION if no output varies over the masks of positive weight; or UNDERDETERMINED: the
+        smallest coefficients that fit best are given.
+
+    References
+    ----------
+    Ribeiro, Singh and Guestrin (2016), "Why Should I Trust You?", arXiv:1602.04938; defaults of the
+    lime package 0.2.0.1, ``LimeTextExplainer``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> masks = np.array([[1, 1], [1, 0], [0, 1], [0, 0]])
+    >>> lime = Lime().fit(masks, masks @ [2.0, -1.0] + 0.5)
+    >>> lime.attributions().round(12), round(lime.base_value_, 12)
+    (array([ 2., -1.]), 0.5)
+    """
+
+    name: ClassVar[str] = "lime"
+    kinds: ClassVar[tuple[str, ...]] = ("coefficient",)
+
+    coef_: FloatArray
+    intercept_: FloatArray | float
+    base_value_: FloatArray | float
+    weights_: FloatArray
+    selected_: BoolArray
+    n_features_in_: int
+    status_: Status
+
+    def __init__(
+        self,
+        kernel_width: float | None = 25.0,
+        alpha: float = 0.0,
+        n_features: int | None = None,
+        feature_selection: FeatureSelection = "auto",
+        fit_intercept: bool = True,
+    ) -> None:
+        self.kernel_width = kernel_width
+        self.alpha = alpha
+        self.n_features = n_features
+        self.feature_selection = feature_selection
+        self.fit_intercept = fit_intercept
+
+    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the answers.
+
+        Parameters
+        ----------
+        masks
+            Shape (n_masks, n_units): 0/1, or counts where identical units share a coefficient.
+        scores
+            Shape (n_masks,) or (n_masks, n_outputs).
+        sample_weight
+            Shape (n_masks,), non-negative; multiplies the locality weights, so that 2 equals the row
+            twice.
+
+        Raises
+        ------
+        InputError
+            If shapes, numbers or an option cannot be used, or all weights are zero.
+        """
+        self._check_options()
+        Z, Y, given = check_masks_and_scores(masks, scores, sample_weight)
+        locality = locality_weights(Z, self.kernel_width)
+        weights = given * locality
+        if not (weights > 0).any():
+            raise InputError(
+                "Got weights that are all zero; expected a mask of positive sample weight near enough "
+                f"to the full text for kernel_width={self.kernel_width!r}. Widen the kernel or add the "
+                "full row."
+            )
+        selected = np.stack([self._select(Z, y, weights) for y in Y.T])
+        coef, intercept = np.zeros(selected.shape), np.zeros(len(selected))
+        identified = np.ones(selected.shape, dtype=np.bool_)
+        # Outputs that keep the same units (all of them by default) are solved together.
+        for kept in np.unique(selected, axis=0):
+            outputs = np.flatnonzero((selected == kept).all(axis=1))
+            fit = solve_ridge(
+                Z[:, kept], Y[:, outputs], weights, alpha=self.alpha, intercept=self.fit_intercept
+            )
+            coef[np.ix_(outputs, kept)] = fit.coef
+            intercept[outputs] = fit.intercept
+            identified[np.ix_(outputs, kept)] = fit.identified
+        counted = weights > 0
+        constant = (np.ptp(Y[counted], axis=0) == 0) & (np.ptp(Z[counted], axis=0) > 0).any()
+        statuses = unit_statuses(identified, constant)
+        self.weights_ = locality
+        self._set(coef, intercept, selected, statuses, single=np.ndim(scores) == 1)
+        return self
+
+    def predict(self, masks: ArrayLike) -> FloatArray:
+        """Predicted scores ``b + masks @ coef_``, shape (n_masks,) or (n_masks, n_outputs)."""
+        check_is_fitted(self)
+        predicted: FloatArray = check_masks(masks, self.n_features_in_) @ self.coef_.T
+        return predicted + self.intercept_
+
+    def attributions(self, kind: str | None = None) -> FloatArray:
+        """The coefficients, shape (n_units,) or (n_outputs, n_units)."""
+        check_is_fitted(self)
+        check_kind(kind, self.kinds)
+        return self.coef_.copy()
+
+    def unit_status(self, kind: str) -> UnitStatus:
+        """How each coefficient came out, shaped as ``attributions(kind)``; unselected units are OK."""
+        check_is_fitted(self)
+        check_kind(kind, self.kinds)
+        return self._unit_status
+
+    def min_queries(self, n_units: int) -> int:
+        """One mask per coefficient, and one for the intercept if it is fitted."""
+        return n_units + int(self.fit_intercept)
+
+    def _check_options(self) -> None:
+        if self.kernel_width is not None and not self.kernel_width > 0:
+            raise InputError(f"Got kernel_width={self.kernel_width!r}; expected a number > 0, or None.")
+        if not 0 <= self.alpha < np.inf:
+            raise InputError(f"Got alpha={self.alpha!r}; expected a finite number >= 0.")
+        if self.n_features is not None and self.n_features < 1:
+            raise InputError(f"Got n_features={self.n_features!r}; expected a number >= 1, or None.")
+        if self.feature_selection not in ("none", "auto", *_SELECTIONS):
+            raise InputError(
+                f"Got feature_selection={self.feature_selection!r}; expected 'none', 'auto', "
+                f"{', '.join(map(repr, _SELECTIONS))}."
+            )
+
+    def _select(self, Z: FloatArray, y: FloatArray, weights: FloatArray) -> BoolArray:
+        """Which units keep a coefficient for one output, shape (n_units,)."""
+        n_units = Z.shape[1]
+        method: str = self.feature_selection
+        if method == "none" or self.n_features is None or self.n_features >= n_units:
+            return np.ones(n_units, dtype=np.bool_)
+        if method == "auto":
+            method = "forward_selection" if self.n_features <= 6 else "highest_weights"
+        selected = np.zeros(n_units, dtype=np.bool_)
+        selected[_SELECTIONS[method](Z, y, weights, self.n_features)] = True
+        return selected
+
+    def _set(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        selected: BoolArray,
+        statuses: tuple[tuple[Status, ...], ...],
+        *,
+        single: bool,
+    ) -> None:
+        self.n_features_in_ = coef.shape[1]
+        self.status_ = overall_status(statuses)
+        self.coef_ = coef[0] if single else coef
+        self.selected_ = selected[0] if single else selected
+        self.intercept_ = self.base_value_ = float(intercept[0]) if single else intercept
+        self._unit_status: UnitStatus = statuses[0] if single else statuses
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def locality_weights(masks: FloatArray, kernel_width: float | None) -> FloatArray:
+    r"""Exponential kernel of the cosine distance to the full text, in [0, 1].
+
+    .. math:: \pi(z) = \sqrt{e^{-d^2 / \sigma^2}}, \quad d = 100 (1 - \cos(z, z_{\text{full}}))
+
+    Parameters
+    ----------
+    masks
+        Shape (n_masks, n_units), float64, non-negative; the full text is their column-wise maximum.
+    kernel_width
+        :math:`\sigma`; None or infinity gives ones.
+
+    Returns
+    -------
+    array
+        Shape (n_masks,), float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> locality_weights(np.array([[1.0, 1.0], [1.0, 0.0]]), 25.0).round(4)
+    array([1.    , 0.5034])
+    """
+    if kernel_width is None:
+        return np.ones(len(masks))
+    full = masks.max(axis=0)
+    lengths = np.sqrt(np.einsum("ij,ij->i", masks, masks) * (full @ full))
+    cosine = np.divide(masks @ full, lengths, out=np.zeros(len(masks)), where=lengths > 0)
+    weights: FloatArray = np.exp(-0.5 * np.square(100.0 * (1.0 - cosine) / kernel_width))
+    return weights
+
+
+def _highest_weights(Z: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
+    effects = solve_ridge(Z, y[:, None], weights, alpha=0.01).coef[0] * Z.max(axis=0)
+    return np.argsort(-np.abs(effects), kind="stable")[:n_features]
+
+
+@single_blas_thread()
+def _lasso_path(Z: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
+    A, b = weighted_deviations(Z, weights), weighted_deviations(y[:, None], weights)[:, 0]
+    with warnings.catch_warnings():
+        # Equal columns make the path drop one of them, which is all that can be done about them.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        _, _, path = lars_path(A, b, Gram="auto", method="lasso")
+    n_active = np.count_nonzero(path, axis=0)
+    chosen: IntArray = np.flatnonzero(path[:, np.flatnonzero(n_active <= n_features)[-1]])
+    return chosen
+
+
+_SELECTIONS: dict[str, Callable[[FloatArray, FloatArray, FloatArray, int], IntArray]] = {
+    "forward_selection": forward_selection,
+    "highest_weights": _highest_weights,
+    "lasso_path": _lasso_path,
+}

@@ -1,0 +1,195 @@
+"""KernelSHAP: Shapley values as a weighted regression that adds up exactly."""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from piste._errors import InputError
+from piste._typing import FloatArray
+from piste.fitting.linear import solve_constrained
+from piste.fitting.result import Status
+from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
+from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
+
+
+class KernelShap(RegressorMixin, BaseEstimator):
+    r"""Shapley values of a black box whose players are the units of a text.
+
+    .. math::
+
+        \min_\phi \sum_z w_z (f(z) - f(\emptyset) - z^\top \phi)^2 \quad\text{subject to}\quad
+        \sum_i \phi_i = f(\text{full}) - f(\emptyset)
+
+    The constraint is the gauge: it is eliminated, not imposed by a large weight, so the values always
+    add up to rounding. Exact when all masks are given; otherwise the estimate that the masks allow,
+    without any selection of units. All that is needed of a design is that it draws masks of one size
+    alike.
+
+    Attributes
+    ----------
+    values_
+        Shape (n_units,) or (n_outputs, n_units), float64, in units of the score.
+    base_value_, full_value_
+        Float or shape (n_outputs,): mean score of the empty and of the full rows, ``f(empty)``,
+        ``f(full)``.
+    weights_
+        Shape (n_masks,), float64: the weights of the regression; 0 for the empty and full rows, which
+        it meets exactly.
+    n_features_in_
+        Number of units.
+    status_
+        OK; NO_VARIATION if no output varies; or UNDERDETERMINED: of the values that fit best, those
+        nearest to equal shares are given.
+
+    References
+    ----------
+    Lundberg and Lee (2017), A Unified Approach to Interpreting Model Predictions, arXiv:1705.07874.
+    Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
+    arXiv:2410.01917.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> masks = np.array([[1, 1], [1, 0], [0, 1], [0, 0]])
+    >>> shap = KernelShap().fit(masks, [0.9, 0.4, 0.2, 0.1])
+    >>> shap.attributions().round(12), shap.base_value_
+    (array([0.5, 0.3]), 0.1)
+    """
+
+    name: ClassVar[str] = "shap"
+    kinds: ClassVar[tuple[str, ...]] = ("shapley",)
+
+    values_: FloatArray
+    base_value_: FloatArray | float
+    full_value_: FloatArray | float
+    weights_: FloatArray
+    n_features_in_: int
+    status_: Status
+
+    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the answers.
+
+        Parameters
+        ----------
+        masks
+            Shape (n_masks, n_units), 0/1, the full and the empty row among them.
+        scores
+            Shape (n_masks,) or (n_masks, n_outputs).
+        sample_weight
+            Shape (n_masks,), non-negative: the weights of the regression, as they are; those of the
+            full and empty rows do not matter. By default ``shapley_weights(masks)``.
+
+        Raises
+        ------
+        InputError
+            If shapes or numbers cannot be used, a mask holds counts, or the full or empty row is
+            missing.
+        """
+        Z, Y, given = check_masks_and_scores(masks, scores, sample_weight)
+        if not ((Z == 0) | (Z == 1)).all():
+            raise InputError(
+                "Got masks with entries other than 0 and 1; expected each unit to be kept or removed, "
+                "since the players of the Shapley value are units. Do not tie repeats, or use Lime or "
+                "Slalom."
+            )
+        full, empty = Z.all(axis=1), ~Z.any(axis=1)
+        for anchor, kept in ((full, "full row (all ones)"), (empty, "empty row (all zeros)")):
+            if not anchor.any():
+                raise InputError(
+                    f"Got masks without the {kept}; expected both the full and the empty row, whose "
+                    "difference the Shapley values share out. Ask the model about both."
+                )
+        inner = ~(full | empty)
+        weights = shapley_weights(Z) if sample_weight is None else np.where(inner, given, 0.0)
+        base, top = Y[empty].mean(axis=0), Y[full].mean(axis=0)
+        fit = solve_constrained(Z[inner], Y[inner] - base, weights[inner], total=top - base)
+        identified = np.broadcast_to(fit.identified, fit.coef.shape)
+        statuses = unit_statuses(identified, np.ptp(Y, axis=0) == 0)
+        self.n_features_in_ = Z.shape[1]
+        self.weights_ = weights
+        self.status_ = overall_status(statuses)
+        single = np.ndim(scores) == 1
+        self.values_ = fit.coef[0] if single else fit.coef
+        self.base_value_ = float(base[0]) if single else base
+        self.full_value_ = float(top[0]) if single else top
+        self._unit_status: UnitStatus = statuses[0] if single else statuses
+        return self
+
+    def predict(self, masks: ArrayLike) -> FloatArray:
+        """Predicted scores ``f(empty) + masks @ values_``, shape (n_masks,) or (n_masks, n_outputs)."""
+        check_is_fitted(self)
+        predicted: FloatArray = check_masks(masks, self.n_features_in_) @ self.values_.T
+        return predicted + self.base_value_
+
+    def attributions(self, kind: str | None = None) -> FloatArray:
+        """The Shapley values, shape (n_units,) or (n_outputs, n_units)."""
+        check_is_fitted(self)
+        check_kind(kind, self.kinds)
+        return self.values_.copy()
+
+    def unit_status(self, kind: str) -> UnitStatus:
+        """How each value came out, shaped as ``attributions(kind)``."""
+        check_is_fitted(self)
+        check_kind(kind, self.kinds)
+        return self._unit_status
+
+    def min_queries(self, n_units: int) -> int:
+        """The full and the empty text, and one mask per value that their difference leaves free."""
+        return n_units + 1
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.target_tags.multi_output = True
+        return tags
+
+
+# The regression that defines the Shapley values (Lundberg and Lee 2017) runs over all masks z with
+# weights mu(z) = (n - 1) / (C(n, s) s (n - s)), s = |z|. Summed over the C(n, s) masks of one size,
+# that is the mass (n - 1) / (s (n - s)). Its normal equations are sums over z of mu(z) g(z), with g the
+# products of the entries of z with each other and with f(z): for each size, mass times the mean of g
+# over the masks of that size. Where a design draws the masks of each size uniformly, the mean over the
+# distinct ones that it drew estimates that mean, however many it drew of each size; so weights mass /
+# (number drawn of that size) estimate the normal equations from any such design, which is
+# post-stratification (Holt and Smith 1979, doi:10.2307/2344652). It is exact for a size that was
+# enumerated, and consistent as the draws grow. Dividing mu by the expected number of draws, as Leverage
+# SHAP does (Musco and Witter, arXiv:2410.01917, algorithm 1), aims at the same sums but keeps the noise
+# in how many masks of each size were drawn, and needs the law.
+def shapley_weights(masks: FloatArray) -> FloatArray:
+    r"""Weights with which a regression on these masks estimates Shapley values, whatever law drew them.
+
+    .. math:: w_z = \frac{n - 1}{s (n - s)} \cdot \frac{1}{D_s R_z}, \qquad s = |z|
+
+    with D_s the number of distinct masks of size s and R_z how often z occurs. They sum to the whole
+    kernel mass of the sizes that occur, and equal the Shapley kernel where all masks do.
+
+    Parameters
+    ----------
+    masks
+        Shape (n_masks, n_units), float64, 0/1.
+
+    Returns
+    -------
+    array
+        Shape (n_masks,), float64; 0 for empty and full rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shapley_weights(np.array([[1.0, 1, 1], [1, 0, 0], [0, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]]))
+    array([0. , 0.5, 0.5, 0.5, 0.5, 0. ])
+    """
+    n_units = masks.shape[1]
+    rows = np.packbits(masks.astype(np.bool_), axis=1)
+    _, which, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    repeats = counts[which.reshape(-1)]
+    sizes = masks.sum(axis=1).astype(np.int64)
+    n_distinct = np.bincount(sizes, weights=1.0 / repeats, minlength=n_units + 1)
+    mass = np.zeros(n_units + 1)
+    inner = np.arange(1, n_units)
+    mass[1:-1] = (n_units - 1) / (inner * (n_units - inner))
+    weights: FloatArray = mass[sizes] / (n_distinct[sizes] * repeats)
+    return weights
