@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.special import logsumexp
 
 from piste._typing import FloatArray
 from piste.fitting._rows import MaskRows
@@ -29,6 +30,9 @@ from piste.fitting._rows import MaskRows
 # One Gauss-Newton step never multiplies a unit's weight by more than exp(3): beyond that the
 # linearisation says nothing, and weights would overflow before the step could be refused.
 LONGEST_STEP = 3.0
+# Log-odds of the background's share of attention on the full text, at most: at .99 a SLALOM is additive to
+# within a hundredth of its effects, and beyond it values only grow without changing the model.
+LARGEST_BACKGROUND = np.log(99.0)
 # The background's importance is all but free: both of its extremes are models of their own.
 BACKGROUND_FREEDOM = 1e-3
 
@@ -140,9 +144,7 @@ def solve(
             ratio = gained / max(predicted, np.finfo(float).tiny)
             damping *= max(1 / 9, 1 - (2 * min(ratio, 1.0) - 1) ** 3)
             growth = 2.0
-            converged = trial.error <= floor or (
-                max(gained, predicted) <= tolerance * state.objective
-            )
+            converged = trial.error <= floor or (max(gained, predicted) <= tolerance * state.objective)
             state, curvature = trial, curve(problem, trial, prior)
         else:
             converged = predicted <= 1e-3 * tolerance * state.objective or damping > 1e12
@@ -151,9 +153,12 @@ def solve(
 
 
 def _centred(problem: Problem, importance: FloatArray) -> FloatArray:
-    """The same model in the gauge: importances of mean zero over the units of each head."""
-    units = importance[:, 1:] if problem.background else importance
-    centred: FloatArray = importance - units.mean(axis=1, keepdims=True)
+    """The same model in the gauge (mean zero over the units), its background within bounds."""
+    first = 1 if problem.background else 0
+    centred: FloatArray = importance - importance[:, first:].mean(axis=1, keepdims=True)
+    if problem.background:
+        units = logsumexp(centred[:, 1:] + np.log(np.maximum(problem.rows.full[1:], 1e-300)), axis=1)
+        centred[:, 0] = np.minimum(centred[:, 0], units + LARGEST_BACKGROUND)
     return centred
 
 
@@ -355,7 +360,9 @@ def _update_prior(problem: Problem, fit: SlalomFit) -> tuple[Prior, float]:
     free = max(problem.scores.size - known_v - known_s, 1.0)
     noise = max(state.error, 1e-300) / free
     value = noise * known_v / max(float((state.value**2).sum()), 1e-300)
-    importance = noise * known_s / max(float((state.importance[units.reshape(shape)] ** 2).sum()), 1e-300)
+    importance = (
+        noise * known_s / max(float((state.importance[units.reshape(shape)] ** 2).sum()), 1e-300)
+    )
     # Importances of more than about e^3 between units are never assumed impossible, nor is a prior
     # allowed to vanish within one round: both would be decided by a single unlucky start.
     return Prior(

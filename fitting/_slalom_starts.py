@@ -35,9 +35,7 @@ def starting_importances(
     return starts if solved is None else [solved, *starts]
 
 
-def _from_short_texts(
-    masks: FloatArray, scores: FloatArray, *, background: bool
-) -> FloatArray | None:
+def _from_short_texts(masks: FloatArray, scores: FloatArray, *, background: bool) -> FloatArray | None:
     """Importances solved from single units and pairs, where the masks hold enough of them.
 
     With ``F_i`` the score of unit i alone, ``F_ij`` that of a pair and ``a_i = w_i / w_0``,
@@ -71,7 +69,9 @@ def _from_short_texts(
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = np.where(inside, np.log(up / down), 0.0)
         precision = np.where(inside, np.abs(up * down / (left - right)), 0.0)
-    log_ratio: FloatArray = np.linalg.lstsq(system * precision[:, None], odds * precision, rcond=None)[0]
+    log_ratio: FloatArray = np.linalg.lstsq(system * precision[:, None], odds * precision, rcond=None)[
+        0
+    ]
     return log_ratio
 
 

@@ -93,7 +93,7 @@ def solve_ridge(
     References
     ----------
     Hoerl and Kennard (1970), doi:10.1080/00401706.1970.10488634. Björck (1996), Numerical Methods for
-    Least Squares Problems, doi:10.1137/1.9781611971484, section 2.9 (refinement).
+    Least Squares Problems, doi:10.1137/1.9781611971484 (refinement).
 
     Examples
     --------
@@ -156,7 +156,7 @@ def solve_constrained(
     References
     ----------
     Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
-    arXiv:2410.01917, section 2 (the problem without its constraint).
+    arXiv:2410.01917 (the problem without its constraint).
 
     Examples
     --------

@@ -27,7 +27,9 @@ PriorChoice = Literal["evidence", "cv"] | tuple[float, float]
 FIRST_PRIOR = Prior(value=1e-2, importance=1e-1)
 NO_PRIOR = Prior(value=0.0, importance=0.0)
 CV_STRENGTHS = tuple(
-    Prior(value, importance) for value in (1e-4, 1e-3, 1e-2, 1e-1) for importance in (1e-3, 1e-2, 1e-1, 1.0)
+    Prior(value, importance)
+    for value in (1e-4, 1e-3, 1e-2, 1e-1)
+    for importance in (1e-3, 1e-2, 1e-1, 1.0)
 )
 # Root mean square error, relative to the scores' spread, below which answers are taken as exactly a
 # SLALOM's: float64 noise is far below it and float32 noise far above.
@@ -299,11 +301,7 @@ def _in_score_units(
     n_units = n_columns - first
     enough = len(problem.scores) >= min_queries(n_units, background=problem.background, heads=n_heads)
     status = (
-        Status.UNDERDETERMINED
-        if not enough
-        else Status.OK
-        if fit.converged
-        else Status.NOT_CONVERGED
+        Status.UNDERDETERMINED if not enough else Status.OK if fit.converged else Status.NOT_CONVERGED
     )
     return Slaloms(
         value=value[:, :, first:],

@@ -169,7 +169,7 @@ def collect(
     assert store.kind is not None
     non_finite = (query for query in distinct if not np.isfinite(rows[query]).all())
     return Answers(
-        np.stack([rows[query] for query in queries]),
+        np.stack([rows[query] for query in queries], dtype=np.float64),
         store.labels,
         store.kind,
         len(new),
@@ -179,7 +179,7 @@ def collect(
 
 @contextmanager
 def stderr_progress(description: str = "Asking the model") -> Iterator[Progress]:
-    """A progress bar on stderr, gone when done, as the hook that :func:`collect` takes."""
+    """A progress bar on stderr as the hook of :func:`collect`; gone when done, absent in a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -190,7 +190,8 @@ def stderr_progress(description: str = "Asking the model") -> Iterator[Progress]
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(description, total=None)
 
         def show(done: int, total: int) -> None:

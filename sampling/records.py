@@ -74,6 +74,13 @@ class Units:
     def __post_init__(self) -> None:
         if not len(self.segments) == len(self.starts) == len(self.ends) == len(self.seen):
             raise InputError("Units need as many segments, starts, ends and seen flags as units.")
+        if (
+            not np.isin(self.segments, range(len(self.parts))).all()
+            or (np.diff(self.segments) < 0).any()
+        ):
+            raise InputError(
+                "Got segments out of order; expected the first text's units, then the second's."
+            )
         for segment, part in enumerate(self.parts):
             here = self.segments == segment
             start, end = self.starts[here], self.ends[here]
@@ -129,7 +136,9 @@ class Design:
                 f"Got masks of shape {self.masks.shape} and type {self.masks.dtype}; expected a "
                 "boolean array (n_masks, n_units), True where the unit is kept."
             )
-        if len(np.unique(np.packbits(self.masks, axis=1), axis=0)) != len(self.masks):
+        packed = np.packbits(self.masks, axis=1)
+        rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel() if packed.size else packed
+        if len(np.unique(rows)) != len(rows):
             raise InputError("Got repeated masks; expected distinct rows. Drop the duplicates.")
 
     @property

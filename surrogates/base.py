@@ -23,6 +23,8 @@ class Surrogate(Protocol):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     """Attribution kinds, the first being the default."""
+    takes_counts: ClassVar[bool]
+    """Whether a mask entry may count several identical units that share their parameters."""
 
     status_: Status
     base_value_: FloatArray | float

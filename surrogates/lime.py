@@ -88,6 +88,7 @@ class Lime(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "lime"
     kinds: ClassVar[tuple[str, ...]] = ("coefficient",)
+    takes_counts: ClassVar[bool] = True
 
     coef_: FloatArray
     intercept_: FloatArray | float
@@ -133,7 +134,8 @@ class Lime(RegressorMixin, BaseEstimator):
         Z, Y, given = check_masks_and_scores(masks, scores, sample_weight)
         locality = locality_weights(Z, self.kernel_width)
         weights = given * locality
-        if not (weights > 0).any():
+        counted = weights > 0
+        if not counted.any():
             raise InputError(
                 "Got weights that are all zero; expected a mask of positive sample weight near enough "
                 f"to the full text for kernel_width={self.kernel_width!r}. Widen the kernel or add the "
@@ -141,7 +143,8 @@ class Lime(RegressorMixin, BaseEstimator):
             )
         selected = np.stack([self._select(Z, y, weights) for y in Y.T])
         coef, intercept = np.zeros(selected.shape), np.zeros(len(selected))
-        identified = np.ones(selected.shape, dtype=np.bool_)
+        varies = np.ptp(Z[counted], axis=0) > 0
+        identified = np.tile(varies, (len(selected), 1))
         # Outputs that keep the same units (all of them by default) are solved together.
         for kept in np.unique(selected, axis=0):
             outputs = np.flatnonzero((selected == kept).all(axis=1))
@@ -151,8 +154,7 @@ class Lime(RegressorMixin, BaseEstimator):
             coef[np.ix_(outputs, kept)] = fit.coef
             intercept[outputs] = fit.intercept
             identified[np.ix_(outputs, kept)] = fit.identified
-        counted = weights > 0
-        constant = (np.ptp(Y[counted], axis=0) == 0) & (np.ptp(Z[counted], axis=0) > 0).any()
+        constant = (np.ptp(Y[counted], axis=0) == 0) & varies.any()
         statuses = unit_statuses(identified, constant)
         self.weights_ = locality
         self._set(coef, intercept, selected, statuses, single=np.ndim(scores) == 1)
@@ -171,7 +173,10 @@ class Lime(RegressorMixin, BaseEstimator):
         return self.coef_.copy()
 
     def unit_status(self, kind: str) -> UnitStatus:
-        """How each coefficient came out, shaped as ``attributions(kind)``; unselected units are OK."""
+        """How each coefficient came out, shaped as ``attributions(kind)``.
+
+        A unit that was not selected is OK unless no mask of positive weight tells anything about it.
+        """
         check_is_fitted(self)
         check_kind(kind, self.kinds)
         return self._unit_status

@@ -61,6 +61,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "shap"
     kinds: ClassVar[tuple[str, ...]] = ("shapley",)
+    takes_counts: ClassVar[bool] = False
 
     values_: FloatArray
     base_value_: FloatArray | float
@@ -156,8 +157,9 @@ class KernelShap(RegressorMixin, BaseEstimator):
 # (number drawn of that size) estimate the normal equations from any such design, which is
 # post-stratification (Holt and Smith 1979, doi:10.2307/2344652). It is exact for a size that was
 # enumerated, and consistent as the draws grow. Dividing mu by the expected number of draws, as Leverage
-# SHAP does (Musco and Witter, arXiv:2410.01917, algorithm 1), aims at the same sums but keeps the noise
-# in how many masks of each size were drawn, and needs the law.
+# SHAP does (Musco and Witter, arXiv:2410.01917), aims at the same sums but keeps the noise in how many
+# masks of each size were drawn, and needs the law. The price: a size that a design hardly draws, such
+# as the outer ones of coin flips, still has its whole mass, on few masks. Draw sizes evenly.
 def shapley_weights(masks: FloatArray) -> FloatArray:
     r"""Weights with which a regression on these masks estimates Shapley values, whatever law drew them.
 

@@ -76,6 +76,7 @@ class Slalom(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "slalom"
     kinds: ClassVar[tuple[str, ...]] = ("value", "importance", "linear", "removal")
+    takes_counts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -94,9 +95,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(
-        self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
+    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to masks (n_masks, n_units), 0/1 or counts, and scores (n_masks,) or (n_masks, k).
 
         Raises

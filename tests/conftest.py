@@ -1,5 +1,6 @@
 """Tiny real models, made once per run from nothing but a config."""
 
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -11,10 +12,10 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test goes to the network
 
-WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] a the good bad film plot actor not very and but ! . , i ate today ok "
+VOCABULARY = (
+    "[PAD] [UNK] [CLS] [SEP] [MASK] a the good bad film plot actor not very and but ! . , i ate today "
     "rais ##in ##s ##ly"
-).split()
+).replace(" ", "\n")
 WINDOW = 16
 LABELS = ("negative", "neutral", "positive")
 
@@ -36,18 +37,19 @@ def transformers(torch: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def make_tiny_bert(torch: Any, transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
+def make_tiny_bert(
+    torch: Any, transformers: Any, tmp_path_factory: pytest.TempPathFactory
+) -> MakeModel:
     """Save a two-layer BERT with a few words, and any config options, to a new folder."""
 
     def make(**options: Any) -> Path:
         folder = tmp_path_factory.mktemp("bert")
-        (folder / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
-        tokenizer = transformers.BertTokenizerFast(
-            vocab=str(folder / "vocab.txt"), model_max_length=options.pop("model_max_length", WINDOW)
-        )
-        tokenizer.save_pretrained(folder)
+        (folder / "vocab.txt").write_text(VOCABULARY, encoding="utf-8")
+        about = {"tokenizer_class": "BertTokenizer", "model_max_length": WINDOW}
+        (folder / "tokenizer_config.json").write_text(json.dumps(about), encoding="utf-8")
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
         config = transformers.BertConfig(
-            vocab_size=len(WORDS),
+            vocab_size=VOCABULARY.count("\n") + 1,
             hidden_size=32,
             num_hidden_layers=2,
             num_attention_heads=2,
@@ -71,6 +73,13 @@ def make_tiny_bert(torch: Any, transformers: Any, tmp_path_factory: pytest.TempP
 def tiny_bert_dir(make_tiny_bert: MakeModel) -> Path:
     """Three exclusive classes, window of 16 tokens."""
     return make_tiny_bert()
+
+
+@pytest.fixture(scope="module")
+def tiny_bert(transformers: Any, tiny_bert_dir: Path) -> tuple[Any, Any]:
+    """``tiny_bert_dir`` as a model object, in evaluation mode, and its tokenizer."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_bert_dir).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(tiny_bert_dir)
 
 
 @pytest.fixture(scope="session")

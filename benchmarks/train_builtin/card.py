@@ -18,8 +18,8 @@ test object, not a product: **do not use it for decisions about people or money.
 - BERT architecture (`BertForSequenceClassification`): word, position and type embeddings,
   {layers} layers of self-attention with {heads} heads, hidden size {hidden}, feed-forward size
   {intermediate}, a pooler over [CLS] and a two-class head. {parameters:,} parameters.
-- Labels: 0 negative, 1 positive. The two logits are exact opposites by construction, so the
-  log-odds is twice the logit of class 1.
+- Labels: 0 negative, 1 positive. The two logits are opposites by construction (up to rounding),
+  so the log-odds is twice the logit of class 1.
 - WordPiece vocabulary of {vocabulary:,} entries, lower-cased, accents stripped; window of
   {window} tokens including [CLS] and [SEP].
 - Weights are 16-bit numbers; computation is in 32 bits. `model.onnx` holds no weights: it refers
@@ -43,7 +43,7 @@ The file does not say which film a snippet is about, so a split by film was impo
 snippets about one film may lie on both sides.
 
 The text (not the ratings) of the other three domains of the same distribution (product reviews,
-newspaper editorials, tweets) was also shown to the teacher and the student, unlabelled.
+newspaper editorials, tweets) was also used: the teacher answered it for the student.
 
 ## Training
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
 os.environ.setdefault("TQDM_DISABLE", "1")
@@ -62,6 +62,7 @@ from torch import Tensor, nn
 from vocabulary import choose_pieces, count_pieces, prune_tokenizer
 
 Metrics = dict[str, Any]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,12 @@ class Teacher:
         return predict(self.model, [e.ids for e in encodings], draft=draft)
 
 
-def remember(cache: Path | None, name: str, make: Callable[[], Any]) -> Any:
+def remember(cache: Path | None, name: str, make: Callable[[], Made]) -> Made:
     """Return what `make` returns, from the cache if an earlier run left it there."""
     stored = cache / f"{name}.pt" if cache else None
     if stored and stored.exists():
-        return torch.load(stored, weights_only=True)
+        kept: Made = torch.load(stored, weights_only=True)
+        return kept
     made = make()
     if stored:
         torch.save(made, stored)

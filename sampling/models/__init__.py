@@ -1,5 +1,6 @@
 """Black boxes: one way to open them, whatever runs behind."""
 
+import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -129,7 +130,7 @@ def load_model(model: object, **options: object) -> BlackBox:
         return _opened(HuggingFaceClassifier, f"a {type(model).__name__}", model, options)
     if isinstance(model, BlackBox):
         return _opened(_as_it_is, "a loaded model", model, options)
-    if callable(model):
+    if builtins.callable(model):  # the bare name is a module of this package
         return _opened(wrap_callable, "a function", model, options)
     raise InputError(f"Got a model of type {type(model).__name__}; {_expected()}.")
 

@@ -26,9 +26,9 @@ def is_a(value: object, package: str, name: str) -> bool:
 
 
 def tensor_to_float64(tensor: "torch.Tensor") -> FloatArray:
-    """A tensor of any type and device, also one that requires gradients, as a float64 array."""
+    """A copy of a tensor of any type and device, also one that requires gradients, as float64."""
     # First to the CPU, as some accelerators have no float64; then to float64, as numpy has no bfloat16.
-    values: FloatArray = tensor.detach().cpu().double().numpy()
+    values: FloatArray = tensor.detach().cpu().double().numpy().copy()
     return values
 
 

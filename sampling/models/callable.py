@@ -187,7 +187,7 @@ def _built_in(query: Query) -> Text:
 def _rows(answer: object, n_inputs: int) -> FloatArray:
     """An answer as float64 rows, or a ModelError that says what is wrong with it."""
     array = _array(answer)
-    if array.ndim not in (1, 2) or array.shape[-1] == 0:
+    if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ModelError(f"The model returned numbers of shape {array.shape}; {_EXPECTED}.")
     if len(array) != n_inputs:
         raise ModelError(f"The model returned {len(array)} rows for {n_inputs} texts; {_EXPECTED}.")

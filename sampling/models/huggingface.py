@@ -73,7 +73,7 @@ class HuggingFaceClassifier:
     ) -> None:
         _require_torch()
         self._head = Head(model.config.id2label or {}, model.config.problem_type, kind)
-        self._model = model if device is None else model.to(device)  # type: ignore[arg-type]
+        self._model = model if device is None else _moved(model, device)
         self._tokenizer = tokenizer
         config = model.config.get_text_config().to_dict()
         self._subwords = transformers_subwords(tokenizer, window_of(config, tokenizer.model_max_length))
@@ -271,7 +271,7 @@ def _load(path: str, dtype: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerB
         model, report = AutoModelForSequenceClassification.from_pretrained(
             path, dtype=dtype, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever the files' formats raise
         raise InputError(
             f"Got 'hf:{path}', which does not load as a sequence classifier: {error}. Expected a "
             "folder with config.json, weights and tokenizer, or a name on the Hugging Face hub."
@@ -282,6 +282,17 @@ def _load(path: str, dtype: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerB
             "expected a sequence classifier with all its weights. Fine-tune it first."
         )
     return model, tokenizer
+
+
+def _moved(model: "PreTrainedModel", device: str) -> "PreTrainedModel":
+    try:
+        moved: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError) as error:  # the latter from a torch built without CUDA
+        raise InputError(
+            f"Got device={device!r}, which torch cannot use here: {error}. Use device='cpu', or "
+            "install a torch for it."
+        ) from error
+    return moved
 
 
 def _tokenizer_state(tokenizer: "PreTrainedTokenizerBase") -> str:

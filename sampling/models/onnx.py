@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,8 @@ class OnnxClassifier:
         # Weights outside the graph are files beside it whose names the graph mentions.
         for path in sorted(self._folder.iterdir()):
             if path.name not in _FILES and path.is_file() and path.name.encode() in graph:
-                digest.update(path.read_bytes())
+                with path.open("rb") as weights:
+                    digest.update(file_digest(weights, "sha256").digest())
         return f"onnx:{digest.hexdigest()}"
 
     @property
@@ -200,11 +201,12 @@ def _session(
         raise InputError(
             f"Got '{path}', which onnxruntime cannot open: {error}. Export the model again."
         ) from error
-    names = [each.name for each in session.get_inputs()]
-    if "input_ids" not in names or not set(names) <= set(_INPUTS):
+    types = {each.name: each.type for each in session.get_inputs()}
+    declared = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+    if "input_ids" not in types or types.keys() - _INPUTS or set(types.values()) - _INTEGERS.keys():
         raise InputError(
-            f"Got '{path}' with inputs {', '.join(names)}; expected input_ids and at most "
-            f"{' and '.join(_INPUTS[1:])}. Export only the sequence classifier."
+            f"Got '{path}' with inputs {declared}; expected integers input_ids and at most "
+            f"{' and '.join(_INPUTS[1:])}. Export the sequence classifier alone."
         )
     return session
 

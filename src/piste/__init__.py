@@ -1,1 +1,22 @@
-"""Faithful surrogate explanations of black-box Transformers."""
+"""Faithful surrogate explanations of black-box Transformers.
+
+>>> import piste
+>>> study = piste.explain("builtin:sentiment", "A gripping film.", surrogates=("lime", "shap", "slalom"))
+>>> list(study.attributions["token"].unique())
+['A', 'gripping', 'film']
+"""
+
+from piste._errors import InputError, ModelError, PisteError
+from piste.evaluation.study import PisteWarning, Study, explain, load_study
+from piste.sampling.models import load_model
+
+__all__ = [
+    "InputError",
+    "ModelError",
+    "PisteError",
+    "PisteWarning",
+    "Study",
+    "explain",
+    "load_model",
+    "load_study",
+]

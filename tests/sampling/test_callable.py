@@ -69,7 +69,9 @@ def test_numpy_types_are_lifted(dtype: str) -> None:  # R41
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("rows", [False, True])
-def test_tensors_of_any_type_that_require_gradients_are_lifted(torch: Any, dtype: str, rows: bool) -> None:
+def test_tensors_of_any_type_that_require_gradients_are_lifted(
+    torch: Any, dtype: str, rows: bool
+) -> None:
     def function(texts: list[str]) -> Any:
         tensor = torch.full((len(texts), 2), 1.5, dtype=getattr(torch, dtype), requires_grad=True)
         return list(tensor) if rows else tensor
@@ -80,6 +82,13 @@ def test_tensors_of_any_type_that_require_gradients_are_lifted(torch: Any, dtype
 def test_float64_tensors_lose_no_digit(torch: Any) -> None:
     third = CallableModel(lambda texts: torch.tensor([1 / 3], dtype=torch.float64)).score(["a"])
     assert third.values[0, 0] == 1 / 3
+
+
+def test_answers_do_not_change_with_the_functions_own_buffer(torch: Any) -> None:
+    buffer = torch.ones(1, dtype=torch.float64)
+    before = CallableModel(lambda texts: buffer).score(["a"]).values
+    buffer.fill_(2)
+    assert before.tolist() == [[1.0]]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +109,11 @@ def test_other_answers_are_refused_with_an_example(answer: object, message: str)
     with pytest.raises(ModelError, match=message) as caught:
         CallableModel(lambda texts: answer).score(["a b c"])
     assert "lambda texts: [" in str(caught.value)
+
+
+def test_no_answers_are_too_few() -> None:
+    with pytest.raises(ModelError, match="returned 0 rows for 1 texts"):
+        CallableModel(lambda texts: []).score(["a b c"])
 
 
 def test_exception_names_the_text() -> None:
@@ -144,7 +158,7 @@ def test_fingerprint_is_the_name_or_the_one_given() -> None:
 
 
 def test_attention_masks_are_refused() -> None:
-    with pytest.raises(InputError, match="masking='attention' for a callable.* Use masking='remove'"):
+    with pytest.raises(InputError, match=r"masking='attention' for a callable.* Use masking='remove'"):
         CallableModel(len).score([Hidden("a b", ((0, 0, 1),))])
 
 
@@ -204,5 +218,7 @@ def test_impossible_window(window: int) -> None:
 
 
 def test_unknown_tokenizer() -> None:
-    with pytest.raises(InputError, match="Got a tokenizer of type str; expected a transformers tokenizer"):
+    with pytest.raises(
+        InputError, match="Got a tokenizer of type str; expected a transformers tokenizer"
+    ):
         TokenizingCallable(len, tokenizer="words")

@@ -10,8 +10,11 @@ from piste.sampling.collect import Memory, collect, stderr_progress
 from piste.sampling.models import BlackBox, CallableModel, Scores
 from piste.sampling.records import Hidden, OutputKind, Query
 
-WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
-MASKED = [" ".join(w for w, keep in zip(WORDS, mask, strict=True) if keep) for mask in product([0, 1], repeat=12)]
+WORDS = [f"w{number}" for number in range(12)]
+MASKED = [
+    " ".join(w for w, keep in zip(WORDS, mask, strict=True) if keep)
+    for mask in product([0, 1], repeat=12)
+]
 
 
 class Recorder:
@@ -67,7 +70,12 @@ def test_longest_first_and_stable() -> None:
 
 
 def test_hidden_spans_make_distinct_queries() -> None:
-    queries = [Hidden("ab", ((0, 0, 1),)), Hidden("ab", ((0, 1, 2),)), "ab", Hidden("ab", ((0, 0, 1),))]
+    queries: list[Query] = [
+        Hidden("ab", ((0, 0, 1),)),
+        Hidden("ab", ((0, 1, 2),)),
+        "ab",
+        Hidden("ab", ((0, 0, 1),)),
+    ]
     assert collect(Recorder(), queries).n_queries == 3
 
 
@@ -84,7 +92,9 @@ def test_known_answers_are_not_asked_again() -> None:
 
 def test_an_error_later_loses_no_answer() -> None:
     memory = Memory()
-    with pytest.raises(ModelError, match=r"raised OSError: connection lost .*starts with 'five'") as caught:
+    with pytest.raises(
+        ModelError, match=r"raised OSError: connection lost .*starts with 'w6'"
+    ) as caught:
         collect(Recorder(fail_at=2), WORDS, store=memory, batch_size=4)
     assert isinstance(caught.value.__cause__, OSError)
     model = Recorder()
@@ -96,22 +106,31 @@ def test_progress_changes_nothing() -> None:
     silent, shown = Recorder(), Recorder()
     steps: list[tuple[int, int]] = []
     without = collect(silent, WORDS, batch_size=5)
-    with_hook = collect(shown, WORDS, batch_size=5, progress=lambda done, total: steps.append((done, total)))
+    with_hook = collect(
+        shown, WORDS, batch_size=5, progress=lambda done, total: steps.append((done, total))
+    )
     assert steps == [(5, 12), (10, 12), (12, 12)]
     assert shown.batches == silent.batches
     assert with_hook.values.tobytes() == without.values.tobytes()
 
 
-def test_progress_bar_goes_to_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("terminal", ["0", "1"])
+def test_progress_bar_goes_to_a_terminal_on_stderr_only(
+    terminal: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", terminal)
     with stderr_progress("Asking") as progress:
         collect(Recorder(), WORDS, progress=progress)
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "Asking" in shown.err
+    assert ("Asking" in shown.err) == (terminal == "1")
+    assert shown.err == "" or terminal == "1"
 
 
 def test_non_finite_answers_are_kept_and_shown() -> None:  # R41
-    model = CallableModel(lambda texts: [[np.nan, 1.0] if "b" in text else [1.0, 2.0] for text in texts])
+    model = CallableModel(
+        lambda texts: [[np.nan, 1.0] if "b" in text else [1.0, 2.0] for text in texts]
+    )
     answers = collect(model, ["a", "a b", "b", "a b"])
     assert answers.n_non_finite == 3
     assert answers.example_non_finite == "a b"
@@ -156,7 +175,9 @@ def test_outputs_must_be_those_of_the_store() -> None:
 
 
 def test_declared_probabilities_lie_in_the_unit_interval() -> None:
-    with pytest.raises(ModelError, match=r"the probability 2\.0 in a batch .*; expected numbers in \[0, 1\]"):
+    with pytest.raises(
+        ModelError, match=r"the probability 2\.0 in a batch .*; expected numbers in \[0, 1\]"
+    ):
         collect(Scripted(scores(1, kind="probability")), ["a"])
     model = CallableModel(lambda texts: np.array([1.0000001, np.nan, 0.0]), kind="probability")
     assert collect(model, ["a", "b", "c"]).n_non_finite == 1

@@ -42,7 +42,9 @@ def test_labels_are_not_normalised() -> None:  # T09, R48
 
     answers = collect(CallableModel(score), ["you silly person", "silly person", "you person"])
     assert answers.values[0].sum() > 1
-    np.testing.assert_array_equal(to_space(answers.values, answers.kind, "probability").scores, answers.values)
+    np.testing.assert_array_equal(
+        to_space(answers.values, answers.kind, "probability").scores, answers.values
+    )
     expected = np.log(9) * np.array([[1, 1, 1], [-1, 1, 1], [1, -1, 1]])
     np.testing.assert_allclose(to_space(answers.values, answers.kind, "logit").scores, expected)
 

@@ -1,0 +1,121 @@
+"""The attribution table: one row per text, target, surrogate, kind and unit."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from piste.fitting.result import Status
+from piste.surrogates.base import Surrogate
+from piste.surrogates.explain import Explained, Failed, sufficient_budget
+
+COLUMNS = (
+    "text_id",
+    "unit",
+    "segment",
+    "token",
+    "start",
+    "end",
+    "target",
+    "surrogate",
+    "kind",
+    "score",
+    "std_error",
+    "ci_low",
+    "ci_high",
+    "space",
+    "status",
+)
+UNSEEN = "unseen"
+LOW_FIDELITY = "low fidelity"
+
+
+def attribution_table(
+    outcomes: Iterable[Explained | Failed], low_fidelity: set[tuple[str, str, str]]
+) -> pd.DataFrame:
+    """Every attribution of every text as a tidy table, columns `COLUMNS`.
+
+    Parameters
+    ----------
+    outcomes
+        Texts in the caller's order. A text that failed gets one row with a status and no numbers.
+    low_fidelity
+        (text_id, target, surrogate) of the fits whose rows are flagged.
+    """
+    frames = [
+        _failed_row(outcome) if isinstance(outcome, Failed) else _text_rows(outcome, low_fidelity)
+        for outcome in outcomes
+    ]
+    # A text's missing numbers must not decide the column types of all others.
+    table = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
+    whole = {column: "Int64" for column in ("unit", "segment", "start", "end")}
+    real = {column: "float64" for column in ("score", "std_error", "ci_low", "ci_high")}
+    return table.astype(whole | real)
+
+
+def _failed_row(failed: Failed) -> pd.DataFrame:
+    row: dict[str, object] = dict.fromkeys(COLUMNS, "")
+    row |= {column: pd.NA for column in ("unit", "segment", "start", "end")}
+    row |= dict.fromkeys(("score", "std_error", "ci_low", "ci_high"), np.nan)
+    row |= {"text_id": failed.text_id, "status": f"error: {failed.message}"}
+    return pd.DataFrame({column: pd.array([value], dtype=object) for column, value in row.items()})
+
+
+def _text_rows(explained: Explained, low_fidelity: set[tuple[str, str, str]]) -> pd.DataFrame:
+    frames = []
+    for name, surrogate in explained.fits.items():
+        for kind in surrogate.kinds:
+            scores = np.atleast_2d(explained.per_unit(surrogate, surrogate.attributions(kind)))
+            statuses = _statuses(explained, surrogate, kind)
+            for output, target in enumerate(explained.targets):
+                flagged = (explained.text_id, target, name) in low_fidelity
+                frames.append(
+                    _unit_rows(explained, scores[output], statuses[output], flagged).assign(
+                        target=target, surrogate=name, kind=kind
+                    )
+                )
+    rows = pd.concat(frames, ignore_index=True)
+    return rows.assign(text_id=explained.text_id, space=explained.space)
+
+
+def _statuses(explained: Explained, surrogate: Surrogate, kind: str) -> np.ndarray:
+    """Status texts, shape (n_targets, n_seen)."""
+    words = np.array(surrogate.unit_status(kind), dtype=object)
+    needed = surrogate.min_queries(
+        explained.masks_for(surrogate, explained.responses.masks[:1]).shape[1]
+    )
+    if needed > len(explained.responses.masks) and explained.design != "exhaustive":
+        budget = sufficient_budget(needed)
+        words[words == Status.UNDERDETERMINED] = f"{Status.UNDERDETERMINED}: needs budget {budget}"
+    return np.atleast_2d(explained.per_unit(surrogate, words))
+
+
+def _unit_rows(
+    explained: Explained, scores: np.ndarray, statuses: np.ndarray, flagged: bool
+) -> pd.DataFrame:
+    """One row per unit; a unit that the model cannot see has no effect, and says so."""
+    units = explained.units
+    score, status = np.zeros(units.n_units), np.full(units.n_units, UNSEEN, dtype=object)
+    score[units.seen] = scores
+    status[units.seen] = [
+        LOW_FIDELITY
+        if flagged and word == Status.OK
+        else f"{word}; {LOW_FIDELITY}"
+        if flagged
+        else str(word)
+        for word in statuses
+    ]
+    return pd.DataFrame(
+        {
+            "unit": np.arange(units.n_units),
+            "segment": units.segments,
+            "token": pd.array(units.tokens, dtype=object),
+            "start": units.starts,
+            "end": units.ends,
+            "score": score,
+            "std_error": np.nan,
+            "ci_low": np.nan,
+            "ci_high": np.nan,
+            "status": status,
+        }
+    )

@@ -1,0 +1,71 @@
+"""Files: tables, their provenance, and whole studies, each written completely or not at all."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from piste._errors import InputError
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """RFC 4180: fields quoted where needed, CRLF between records, floats that read back bit for bit."""
+    return table.to_csv(index=False, lineterminator="\r\n")
+
+
+def json_text(content: object) -> str:
+    """Indented JSON with sorted keys, so that equal contents are equal bytes; NaN becomes null."""
+    return json.dumps(_without_nan(content), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _without_nan(content: object) -> object:
+    if isinstance(content, float) and content != content:
+        return None
+    if isinstance(content, Mapping):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return content
+
+
+def meta_path(path: Path) -> Path:
+    """``out.csv`` has its provenance in ``out.meta.json`` beside it."""
+    return path.with_suffix(".meta.json")
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write all of these files, or none: each is completed beside its place before any is moved there.
+
+    Raises
+    ------
+    InputError
+        If a folder is missing or not writable.
+    """
+    ready: list[tuple[str, Path]] = []
+    try:
+        for path, content in files.items():
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            ready.append((temporary, path))
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            # Temporary files are private; a result is as readable as any new file.
+            os.chmod(temporary, 0o666 & ~_umask())
+        for temporary, path in ready:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(
+            f"Got {error.strerror or error} when writing {path}; expected an existing, writable folder. "
+            "Create it or choose another path."
+        ) from error
+    finally:
+        for temporary, _ in ready:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

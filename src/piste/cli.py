@@ -1,0 +1,186 @@
+"""The command line: results to stdout or files, progress and errors to stderr.
+
+Exit codes: 0 done, 1 the model failed, 2 wrong use.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from piste._errors import InputError, PisteError
+from piste._inputs import read_inputs
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Explain text classifiers with surrogate models: LIME, SHAP and SLALOM, as CSV.",
+)
+
+EXPLAIN_EXAMPLES = """
+[bold]Examples[/bold]
+
+  piste explain "A gripping film." --out attributions.csv
+
+  piste explain reviews.csv --text-column text --model hf:DIR --surrogate lime --surrogate shap --out a.csv
+
+  piste explain reviews.txt --units sentence --masking mask-token --budget 500 --json a.json
+"""
+
+
+@app.callback()
+def _piste() -> None:
+    """Explain text classifiers with surrogate models: LIME, SHAP and SLALOM, as CSV."""
+
+
+@app.command(epilog=EXPLAIN_EXAMPLES)
+def explain(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT|FILE", help="A text, or a .csv, .tsv, .jsonl or .txt file of texts."
+        ),
+    ],
+    model: Annotated[
+        str, typer.Option(help="A model URI; `piste models` lists the kinds.")
+    ] = "builtin:sentiment",
+    surrogate: Annotated[
+        list[str] | None,
+        typer.Option(help="lime, shap or slalom; repeat for several. All three by default."),
+    ] = None,
+    units: Annotated[str, typer.Option(help="word, token or sentence.")] = "word",
+    masking: Annotated[
+        str, typer.Option(help="remove, mask-token, attention, or a string to put in a unit's place.")
+    ] = "remove",
+    design: Annotated[
+        str, typer.Option(help="Law of the masks: auto, uniform-size, leverage, identify, …")
+    ] = "auto",
+    budget: Annotated[int, typer.Option(help="Most model queries per text.")] = 1000,
+    target: Annotated[
+        str | None, typer.Option(help="A label, an index or 'all'; the predicted class by default.")
+    ] = None,
+    space: Annotated[str, typer.Option(help="logit, probability or raw.")] = "logit",
+    tie_repeats: Annotated[
+        bool, typer.Option("--tie-repeats", help="Units of equal text share parameters.")
+    ] = False,
+    context_file: Annotated[
+        Path | None, typer.Option(help="A template with one {text} around each text; never masked.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Most texts in one model call.")] = 64,
+    seed: Annotated[int, typer.Option(help="The only source of randomness.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    text_column: Annotated[str, typer.Option(help="Column of FILE that holds the texts.")] = "text",
+    id_column: Annotated[str | None, typer.Option(help="Column of FILE that names the texts.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write attributions as CSV, provenance as .meta.json.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write attributions and provenance as JSON.")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No table, no progress; only files and errors.")
+    ] = False,
+) -> None:
+    """Attribute a model's answers on TEXT, or on each text of FILE, to its units."""
+    with _errors_as_one_line():
+        inputs = read_inputs(source, text_column, id_column)
+        context = _read_context(context_file)
+        _check_folders(out, json)
+        # Imported late: --help and wrong arguments should not wait for the numerical libraries.
+        from piste.evaluation.report import terminal_report
+        from piste.evaluation.study import explain as explain_texts
+        from piste.sampling.collect import stderr_progress
+
+        with nullcontext() if quiet else stderr_progress() as progress:
+            study = explain_texts(
+                model,
+                inputs.texts,
+                surrogates=surrogate or ["lime", "shap", "slalom"],
+                units=units,
+                masking=masking,
+                design=design,
+                budget=budget,
+                target=int(target) if target is not None and target.isdecimal() else target,
+                space=space,
+                tie_repeats=tie_repeats,
+                context=context,
+                batch_size=batch_size,
+                seed=seed,
+                progress=progress,
+                confidence=confidence,
+                text_ids=inputs.text_ids,
+            )
+        if out is not None:
+            study.to_csv(out)
+        if json is not None:
+            study.to_json(json)
+        if not quiet:
+            Console().print(terminal_report(study))
+
+
+@app.command()
+def models() -> None:
+    """List the kinds of model, a URI for each, and whether what it needs is installed."""
+    from piste.sampling.models import ADAPTERS
+
+    table = Table()
+    for heading in ("model", "what it is", "installed"):
+        table.add_column(heading, overflow="fold")
+    for adapter in ADAPTERS:
+        missing = f"no: pip install 'piste[{adapter.extra}]'" if adapter.extra else "no"
+        table.add_row(adapter.example, adapter.about, "yes" if adapter.installed else missing)
+    Console().print(table)
+
+
+@contextmanager
+def _errors_as_one_line() -> Iterator[None]:
+    """Warnings and deliberate errors as one line each on stderr; other errors are bugs and stay whole."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {message}", style="yellow", markup=False)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        try:
+            yield
+        except PisteError as error:
+            console.print(f"error: {error}", style="red", markup=False)
+            raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
+
+
+def _read_context(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"Got {error} when reading {path}; expected a UTF-8 template with one {{text}}."
+        ) from error
+
+
+def _check_folders(*paths: Path | None) -> None:
+    """Refuse before the first query what could not be written after the last."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise InputError(
+                f"Got {path}; expected a file in an existing folder. Create {path.parent} first."
+            )
+
+
+def main() -> None:
+    """Entry point of the ``piste`` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
