@@ -14,7 +14,20 @@ from torch import Tensor
 WORD_OR_MARK = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
 SHORTEST_SWAP = 3  # letters; the neighbours of shorter words are noise
 N_NEIGHBOURS = 12
-LINKS = ("not", "never", "no", "but", "very", "too", "so", "a", "isn't", "hardly", "and", "yet")
+LINKS: tuple[str, ...] = (
+    "not",
+    "never",
+    "no",
+    "but",
+    "very",
+    "too",
+    "so",
+    "a",
+    "isn't",
+    "hardly",
+    "and",
+    "yet",
+)
 LINKS += ("without", "lacks", "more", "less", "as", "despite", "almost", "the", "of", "than")
 MASK_TOKEN, UNKNOWN_TOKEN = "[MASK]", "[UNK]"
 
@@ -48,7 +61,7 @@ class Augmenter:
 
     def _units(self) -> Units:
         """Split a random source at spaces, or into words and punctuation marks."""
-        text = self.sources[self.rng.integers(len(self.sources))]
+        text = self.sources[int(self.rng.integers(len(self.sources)))]
         return text.split() if self.rng.random() < 0.5 else WORD_OR_MARK.findall(text)
 
     def scatter(self, units: Units) -> Units:

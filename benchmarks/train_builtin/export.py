@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from student import WINDOW
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from transformers import BertForSequenceClassification
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -23,7 +24,7 @@ OPSET = 17
 class _Logits(nn.Module):
     """The model as a plain function of three tensors, which is what the exporter wants."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__()
         self.model = model
 
@@ -35,7 +36,7 @@ class _Logits(nn.Module):
         return logits
 
 
-def save_model(model: nn.Module, tokenizer: Tokenizer, folder: Path) -> None:
+def save_model(model: BertForSequenceClassification, tokenizer: Tokenizer, folder: Path) -> None:
     """Write config, tokenizer, 16-bit weights, and the graph that refers to those weights."""
     folder.mkdir(parents=True, exist_ok=True)
     _save_config(model, folder)
@@ -48,7 +49,7 @@ def save_model(model: nn.Module, tokenizer: Tokenizer, folder: Path) -> None:
     onnx.checker.check_model(str(folder / GRAPH))
 
 
-def _save_config(model: nn.Module, folder: Path) -> None:
+def _save_config(model: BertForSequenceClassification, folder: Path) -> None:
     """Declare 32 bits: the 16-bit file is only storage, and piste computes in 32 bits."""
     model.config.architectures = ["BertForSequenceClassification"]
     model.config.dtype = torch.float32
@@ -73,7 +74,7 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
 
-def _trace(model: nn.Module, path: Path) -> onnx.ModelProto:
+def _trace(model: BertForSequenceClassification, path: Path) -> onnx.ModelProto:
     """Export with every weight under its torch name and in its torch layout.
 
     Constant folding is off because it would store transposed copies; onnxruntime folds the

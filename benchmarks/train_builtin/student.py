@@ -52,7 +52,6 @@ def build_student(shape: Shape) -> BertForSequenceClassification:
         pad_token_id=0,
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
-        attn_implementation="sdpa",
     )
     return BertForSequenceClassification(config)
 
@@ -79,18 +78,19 @@ def lesson_loss(odds: Tensor, targets: Tensor) -> Tensor:
 
 
 def train_student(
-    student: nn.Module,
+    student: BertForSequenceClassification,
     lessons: Lessons,
     *,
     n_epochs: int,
     rng: np.random.Generator,
     peak_rate: float = 1e-3,
     batch_size: int = 64,
-) -> nn.Module:
+) -> BertForSequenceClassification:
     """Train in place and return the running average of the weights, which answers better."""
     lengths = np.array([len(ids) for ids in lessons.sequences])
     optimizer = torch.optim.AdamW(student.parameters(), lr=peak_rate, weight_decay=0.01)
-    average = copy.deepcopy(student).eval()
+    average: BertForSequenceClassification = copy.deepcopy(student)
+    average.eval()
     n_steps = n_epochs * math.ceil(len(lengths) / batch_size)
     started, step, total = time.perf_counter(), 0, 0.0
     student.train()
@@ -115,25 +115,27 @@ def train_student(
 
 @torch.no_grad()
 def _move_average(average: nn.Module, current: nn.Module, decay: float) -> None:
-    own, new = list(average.parameters()), list(current.parameters())
+    own: list[Tensor] = list(average.parameters())
+    new: list[Tensor] = list(current.parameters())
     torch._foreach_lerp_(own, new, 1.0 - decay)
 
 
 @torch.no_grad()
-def tidy(student: nn.Module) -> None:
+def tidy(student: BertForSequenceClassification) -> None:
     """Settle what training leaves open, without changing any answer about a single text.
 
     The two logits become exact opposites (only their difference was trained), and the second
     segment of a pair gets the type embedding of the first, for it never occurred in training.
     """
-    student.classifier.weight -= student.classifier.weight.mean(dim=0)
-    student.classifier.bias -= student.classifier.bias.mean()
+    head = student.classifier
+    head.weight.sub_(head.weight.mean(dim=0))
+    head.bias.sub_(head.bias.mean())
     types = student.bert.embeddings.token_type_embeddings.weight
     types[1] = types[0]
 
 
 @torch.no_grad()
-def round_to_half(student: nn.Module) -> None:
+def round_to_half(student: BertForSequenceClassification) -> None:
     """Round every weight to 16 bits before anything is measured or written."""
     for parameter in student.parameters():
         parameter.copy_(parameter.half().float())

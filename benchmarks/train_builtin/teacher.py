@@ -13,7 +13,7 @@ import torch
 from snippets import Snippet
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import BertForSequenceClassification
 from vocabulary import plain_tokenizer
 
 LOGIT_PER_RATING = 1.5  # a mean rating of 2 is a log-odds of 3, that is 95 %
@@ -28,12 +28,10 @@ def package_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def load_teacher() -> tuple[nn.Module, Tokenizer]:
+def load_teacher() -> tuple[BertForSequenceClassification, Tokenizer]:
     """Load the pretrained encoder with a new two-class head, and its tokenizer."""
     folder = package_folder()
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-        folder, num_labels=2, dtype=torch.float32
-    )
+    model = BertForSequenceClassification.from_pretrained(folder, num_labels=2, dtype=torch.float32)
     return model, plain_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 

@@ -240,9 +240,9 @@ def run(sdist: Path, out: Path, plan: Plan, shape: Shape, cache: Path | None) ->
     lessons = make_lessons(teacher, tokenizer, split.train, [*unlabelled, *altered], plan, cache)
     print(f"{len(lessons.sequences)} lessons for the student")
     torch.manual_seed(plan.torch_seed)  # whether or not the teacher came from the cache
-    student = build_student(shape)
-    kept = borrow_embeddings(student, teacher.pretrained_embeddings[pieces])
-    student = train_student(student, lessons, n_epochs=plan.student_epochs, rng=study)
+    pupil = build_student(shape)
+    kept = borrow_embeddings(pupil, teacher.pretrained_embeddings[pieces])
+    student = train_student(pupil, lessons, n_epochs=plan.student_epochs, rng=study)
     tidy(student)
     round_to_half(student)
     save_model(student, tokenizer, out)
