@@ -1,13 +1,20 @@
 """A study as plain arrays and one JSON manifest, so that a file holds no code."""
 
+import io
+import json
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from piste._errors import InputError, ModelError
-from piste.sampling.records import Responses, Text, Units
+from piste.evaluation.export import plain_number
+from piste.sampling.designs import DESIGNS
+from piste.sampling.records import Design, Responses, Text, Units
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import BUILT_IN, Explained, Failed, Options, with_fits
 
@@ -17,8 +24,19 @@ _CLASSES = {estimator.__name__: estimator for estimator in BUILT_IN.values()}
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def pack(outcomes: Sequence[Explained | Failed], options: Options) -> tuple[dict[str, object], Arrays]:
-    """Manifest and arrays of a study.
+class Contents(NamedTuple):
+    """What a study is made of."""
+
+    outcomes: list[Explained | Failed]
+    options: Options
+    fingerprint: str
+    confidence: float
+
+
+def pack(
+    outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str, confidence: float
+) -> bytes:
+    """A study as the bytes of an .npz file.
 
     Raises
     ------
@@ -29,32 +47,22 @@ def pack(outcomes: Sequence[Explained | Failed], options: Options) -> tuple[dict
     texts: list[dict[str, object]] = []
     for index, outcome in enumerate(outcomes):
         if isinstance(outcome, Failed):
-            texts.append(
-                {
-                    "text_id": outcome.text_id,
-                    "text": outcome.text
-                    if isinstance(outcome.text, str | tuple)
-                    else repr(outcome.text),
-                    "message": outcome.message,
-                    "model_error": outcome.error_type is not InputError,
-                }
-            )
+            texts.append(_pack_failed(outcome))
         else:
             texts.append(_pack_text(outcome))
             arrays |= {f"{index}/{name}": array for name, array in _arrays(outcome).items()}
-    plain = {name: getattr(options, name) for name in _PLAIN}
-    plain["units"] = options.units if isinstance(options.units, str) else "spans"
-    plain["design"] = options.design if isinstance(options.design, str) else options.design.name
     manifest: dict[str, object] = {
         "format": FORMAT,
-        "options": plain,
+        "model": fingerprint,
+        "confidence": confidence,
+        "options": options.plain(),
         "surrogates": {name: _described(surrogate) for name, surrogate in options.surrogates.items()},
         "texts": texts,
     }
-    return manifest, arrays
-
-
-_PLAIN = ("masking", "budget", "target", "space", "tie_repeats", "context", "batch_size", "seed")
+    arrays["manifest"] = np.array(json.dumps(manifest, default=plain_number))
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # none is allow_pickle
+    return buffer.getvalue()
 
 
 def _described(surrogate: Surrogate) -> list[object]:
@@ -65,6 +73,16 @@ def _described(surrogate: Surrogate) -> list[object]:
             "Use study.refit before saving."
         )
     return [name, surrogate.get_params()]
+
+
+def _pack_failed(failed: Failed) -> dict[str, object]:
+    return {
+        "text_id": failed.text_id,
+        "text": failed.text if isinstance(failed.text, str) else repr(failed.text),
+        "message": failed.message,
+        "model_error": issubclass(failed.error_type, ModelError),
+        "n_queries": failed.n_queries,
+    }
 
 
 def _pack_text(explained: Explained) -> dict[str, object]:
@@ -102,39 +120,73 @@ def _arrays(explained: Explained) -> Arrays:
     return arrays
 
 
-def unpack(manifest: Mapping[str, Any], arrays: Arrays) -> tuple[list[Explained | Failed], Options]:
+def unpack(path: Path) -> Contents:
     """The study again; surrogates are fitted to the stored answers.
 
     Raises
     ------
     InputError
-        If the manifest is of another format.
+        If the file is missing, damaged, of another format or no study at all.
     """
-    if manifest.get("format") != FORMAT:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        manifest = json.loads(str(arrays.pop("manifest")))
+        return _unpacked(manifest, arrays)
+    except InputError:
+        raise
+    except _DAMAGED as error:
         raise InputError(
-            f"Got a study of format {manifest.get('format')}; expected {FORMAT}. Read it with the version "
+            f"Got {error!r:.200} when reading {path}; expected a file written by study.save."
+        ) from error
+
+
+# Whatever numpy, zip and JSON raise over files that are something else.
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def _unpacked(manifest: Mapping[str, Any], arrays: Arrays) -> Contents:
+    if manifest["format"] != FORMAT:
+        raise InputError(
+            f"Got a study of format {manifest['format']}; expected {FORMAT}. Read it with the version "
             "of piste that wrote it."
         )
     surrogates = {
         name: _CLASSES[kind](**{key: _tuple(value) for key, value in parameters.items()})
         for name, (kind, parameters) in manifest["surrogates"].items()
     }
-    options = Options(surrogates, **manifest["options"])
+    options = _options(manifest["options"], surrogates)
     outcomes: list[Explained | Failed] = []
     for index, text in enumerate(manifest["texts"]):
         if "message" in text:
-            error_type = ModelError if text["model_error"] else InputError
-            outcomes.append(Failed(text["text_id"], text["text"], text["message"], error_type))
+            outcomes.append(_unpack_failed(text))
         else:
             prefix = f"{index}/"
             own = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
             outcomes.append(with_fits(_unpack_text(text, own), surrogates))
-    return outcomes, options
+    return Contents(outcomes, options, manifest["model"], manifest["confidence"])
+
+
+def _options(stored: Mapping[str, Any], surrogates: Mapping[str, Surrogate]) -> Options:
+    design: str | Design = stored["design"]
+    if design not in ("auto", *DESIGNS):  # the caller's own: its masks are with the texts
+        design = Design(np.zeros((0, 0), dtype=np.bool_), stored["design"])
+    return Options(surrogates, **{**stored, "design": design})
 
 
 def _tuple(value: object) -> object:
     """JSON knows no tuples."""
     return tuple(value) if isinstance(value, list) else value
+
+
+def _unpack_failed(stored: Mapping[str, Any]) -> Failed:
+    return Failed(
+        stored["text_id"],
+        stored["text"],
+        stored["message"],
+        ModelError if stored["model_error"] else InputError,
+        stored["n_queries"],
+    )
 
 
 def _unpack_text(stored: Mapping[str, Any], own: Arrays) -> Explained:

@@ -26,6 +26,8 @@ COLUMNS = (
     "space",
     "status",
 )
+_WHOLE = ("unit", "segment", "start", "end")
+_REAL = ("score", "std_error", "ci_low", "ci_high")
 UNSEEN = "unseen"
 LOW_FIDELITY = "low fidelity"
 
@@ -38,26 +40,26 @@ def attribution_table(
     Parameters
     ----------
     outcomes
-        Texts in the caller's order. A text that failed gets one row with a status and no numbers.
+        Texts in the caller's order. A text that failed gets one row with a status and no numbers, as
+        does a surrogate that could not be fitted to a text.
     low_fidelity
         (text_id, target, surrogate) of the fits whose rows are flagged.
     """
-    frames = [
-        _failed_row(outcome) if isinstance(outcome, Failed) else _text_rows(outcome, low_fidelity)
-        for outcome in outcomes
-    ]
-    # A text's missing numbers must not decide the column types of all others.
+    frames = []
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            frames.append(_failed_row(outcome.message, text_id=outcome.text_id))
+        else:
+            frames.append(_text_rows(outcome, low_fidelity))
     table = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
-    whole = {column: "Int64" for column in ("unit", "segment", "start", "end")}
-    real = {column: "float64" for column in ("score", "std_error", "ci_low", "ci_high")}
-    return table.astype(whole | real)
+    # A text's missing numbers must not decide the column types of all others.
+    return table.astype(dict.fromkeys(_WHOLE, "Int64") | dict.fromkeys(_REAL, "float64"))
 
 
-def _failed_row(failed: Failed) -> pd.DataFrame:
+def _failed_row(message: str, **known: str) -> pd.DataFrame:
     row: dict[str, object] = dict.fromkeys(COLUMNS, "")
-    row |= {column: pd.NA for column in ("unit", "segment", "start", "end")}
-    row |= dict.fromkeys(("score", "std_error", "ci_low", "ci_high"), np.nan)
-    row |= {"text_id": failed.text_id, "status": f"error: {failed.message}"}
+    row |= dict.fromkeys(_WHOLE, pd.NA) | dict.fromkeys(_REAL, np.nan)
+    row |= known | {"status": f"error: {message}"}
     return pd.DataFrame({column: pd.array([value], dtype=object) for column, value in row.items()})
 
 
@@ -74,6 +76,7 @@ def _text_rows(explained: Explained, low_fidelity: set[tuple[str, str, str]]) ->
                         target=target, surrogate=name, kind=kind
                     )
                 )
+    frames += [_failed_row(why, surrogate=name) for name, why in explained.failures.items()]
     rows = pd.concat(frames, ignore_index=True)
     return rows.assign(text_id=explained.text_id, space=explained.space)
 
@@ -81,12 +84,11 @@ def _text_rows(explained: Explained, low_fidelity: set[tuple[str, str, str]]) ->
 def _statuses(explained: Explained, surrogate: Surrogate, kind: str) -> np.ndarray:
     """Status texts, shape (n_targets, n_seen)."""
     words = np.array(surrogate.unit_status(kind), dtype=object)
-    needed = surrogate.min_queries(
-        explained.masks_for(surrogate, explained.responses.masks[:1]).shape[1]
-    )
-    if needed > len(explained.responses.masks) and explained.design != "exhaustive":
-        budget = sufficient_budget(needed)
-        words[words == Status.UNDERDETERMINED] = f"{Status.UNDERDETERMINED}: needs budget {budget}"
+    if not explained.exhaustive:
+        budget = sufficient_budget(surrogate, int(explained.units.seen.sum()))
+        words[words == Status.UNDERDETERMINED] = (
+            f"{Status.UNDERDETERMINED}: design 'auto' with budget {budget} would do"
+        )
     return np.atleast_2d(explained.per_unit(surrogate, words))
 
 

@@ -1,11 +1,13 @@
 """Files: tables, their provenance, and whole studies, each written completely or not at all."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from piste._errors import InputError
@@ -17,17 +19,27 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def json_text(content: object) -> str:
-    """Indented JSON with sorted keys, so that equal contents are equal bytes; NaN becomes null."""
-    return json.dumps(_without_nan(content), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    """Indented JSON with sorted keys, so that equal contents are equal bytes; NaN and infinity become null."""
+    text = json.dumps(
+        _finite(content), indent=2, sort_keys=True, ensure_ascii=False, default=plain_number
+    )
+    return text + "\n"
 
 
-def _without_nan(content: object) -> object:
-    if isinstance(content, float) and content != content:
+def plain_number(value: object) -> object:
+    """A numpy number as Python's own, for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} is no number")
+
+
+def _finite(content: object) -> object:
+    if isinstance(content, float) and not math.isfinite(content):
         return None
     if isinstance(content, Mapping):
-        return {key: _without_nan(value) for key, value in content.items()}
+        return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_without_nan(value) for value in content]
+        return [_finite(value) for value in content]
     return content
 
 
@@ -57,8 +69,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
             os.replace(temporary, path)
     except OSError as error:
         raise InputError(
-            f"Got {error.strerror or error} when writing {path}; expected an existing, writable folder. "
-            "Create it or choose another path."
+            f"Got {error.strerror or error} when writing {path}; expected an existing, writable "
+            "folder. Create it or choose another path."
         ) from error
     finally:
         for temporary, _ in ready:

@@ -24,10 +24,9 @@ COLUMNS = (
     "status",
 )
 ALL_MASKS = "all masks"
-LOW_R2 = (
-    0.5  # a surrogate that leaves half of the variance unexplained is not a description of the model
-)
+LOW_R2 = 0.5  # what leaves half of the variance unexplained is not a description of the model
 N_BOOTSTRAP = 1000
+_ROUNDING = 1e-9  # relative: answers closer than that are the same
 UNDEFINED = "undefined"
 LOW = "low"
 
@@ -48,8 +47,8 @@ def measure_fidelity(
 ) -> Fidelity:
     """Mean squared error, R2 and rank correlation of predictions.
 
-    ``R2 = 1 - MSE / variance of the answers``: 1 is perfect, 0 is the mean of the answers, below is worse
-    than that; undefined (NaN) where the answers do not vary. The interval is the bootstrap's percentile
+    ``R2 = 1 - MSE / variance of the answers``: 1 is perfect, 0 is the mean of the answers, below is
+    worse than that; undefined (NaN) where the answers do not vary. The interval is the bootstrap's percentile
     interval over masks.
 
     Parameters
@@ -62,10 +61,11 @@ def measure_fidelity(
         Draws the bootstrap samples; None where the masks are all there are, so that nothing is sampled
         and the interval is the point.
     """
+    if not len(answers):
+        return Fidelity(np.nan, np.nan, np.nan, np.nan, np.nan)
     squared = (answers - predicted) ** 2
-    variance = answers.var()
-    mse = float(squared.mean()) if len(answers) else np.nan
-    if len(answers) < 2 or not variance > (1e-9 * (1 + abs(answers.mean()))) ** 2:
+    variance, mse = answers.var(), float(squared.mean())
+    if not variance > (_ROUNDING * (1 + abs(answers.mean()))) ** 2:
         return Fidelity(mse, np.nan, np.nan, np.nan, np.nan)
     r2 = 1 - mse / variance
     low, high = (r2, r2) if rng is None else _interval(answers, squared, confidence, rng)
@@ -84,9 +84,12 @@ def _interval(
 
 
 def _spearman(answers: FloatArray, predicted: FloatArray) -> float:
-    if np.ptp(predicted) == 0:
+    """Rank correlation; numbers that differ by rounding alone are ties."""
+    size = _ROUNDING * max(np.abs(answers).max(), np.abs(predicted).max())
+    ranks = [rankdata(np.round(numbers / size)) for numbers in (answers, predicted)]
+    if any(np.ptp(rank) == 0 for rank in ranks):
         return np.nan
-    return float(np.corrcoef(rankdata(answers), rankdata(predicted))[0, 1])
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def fidelity_table(outcomes: list[Explained | Failed], confidence: float, seed: int) -> pd.DataFrame:
@@ -106,16 +109,12 @@ def fidelity_table(outcomes: list[Explained | Failed], confidence: float, seed: 
 
 def _text_rows(explained: Explained, confidence: float, seed: int) -> list[dict[str, object]]:
     held_out = explained.held_out
-    exhaustive = held_out is None and explained.design == "exhaustive"
+    exhaustive = explained.exhaustive
     judged = explained.responses if held_out is None else held_out
     scores = explained.scores if held_out is None else explained.held_out_scores
-    law = (
-        HELD_OUT_LAW
-        if held_out is not None
-        else ALL_MASKS
-        if exhaustive
-        else f"fit ({explained.design})"
-    )
+    law = HELD_OUT_LAW
+    if held_out is None:
+        law = ALL_MASKS if exhaustive else f"fit ({explained.design})"
     finite = np.isfinite(scores).all(axis=1)
     rows: list[dict[str, object]] = []
     for name, surrogate in explained.fits.items():

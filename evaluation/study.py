@@ -1,34 +1,30 @@
 """Explain texts and hold what came out: tables, fitted surrogates, every answer, files."""
 
-import io
-import json
-import platform
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from piste._errors import InputError, ModelError
+from piste._errors import InputError, PisteWarning
 from piste.evaluation.archive import pack, unpack
 from piste.evaluation.attributions import attribution_table
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
 from piste.evaluation.fidelity import fidelity_table, low_fidelity
+from piste.evaluation.provenance import provenance, remarks
 from piste.sampling.collect import Progress
 from piste.sampling.masking import choose_masking
 from piste.sampling.models import load_model
-from piste.sampling.models.protocol import BlackBox
-from piste.sampling.records import Design, Text
+from piste.sampling.records import Design, Responses, Text
 from piste.sampling.segment import UnitChoice
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import (
-    EPSILON,
     Explained,
     Failed,
     Options,
@@ -36,12 +32,6 @@ from piste.surrogates.explain import (
     named_surrogates,
     with_fits,
 )
-
-SCHEMA_VERSION = 1
-
-
-class PisteWarning(UserWarning):
-    """Something about the result that a reader should know; the table and the meta file say it too."""
 
 
 def explain(  # noqa: PLR0913 - the one place where every option of a run is named
@@ -75,8 +65,8 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     surrogates
         ``lime``, ``shap``, ``slalom`` or estimator objects; all are fitted to the same answers.
     units
-        What is masked as a whole: ``word``, ``token`` (the model's own), ``sentence``, a function from a
-        text to substrings or spans, or the spans ``[(start, end), ...]`` themselves.
+        What is masked as a whole: ``word``, ``token`` (the model's own), ``sentence``, a function from
+        a text to substrings or spans, or the spans ``[(start, end), ...]`` themselves.
     masking
         ``remove``, ``mask-token``, ``attention``, or a string to put in the place of each masked unit.
     design
@@ -123,16 +113,16 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         )
     options = Options(
         named_surrogates(surrogates),
-        units,
-        masking,
-        design,
-        budget,
-        target,
-        space,
-        tie_repeats,
-        context,
-        batch_size,
-        seed,
+        units=units,
+        masking=masking,
+        design=design,
+        budget=budget,
+        target=target,
+        space=space,
+        tie_repeats=tie_repeats,
+        context=context,
+        batch_size=batch_size,
+        seed=seed,
     )
     box = load_model(model)
     choose_masking(masking, box)  # refuse before the first query
@@ -186,16 +176,12 @@ class Study:
     @cached_property
     def responses(self) -> pd.DataFrame:
         """Every mask and answer: text, use (fit or held-out), mask (1 keeps a unit), one column a label."""
-        frames = []
-        for explained in self._explained():
-            for use, answers in (("fit", explained.responses), ("held-out", explained.held_out)):
-                if answers is not None:
-                    kept = ["".join("01"[unit] for unit in mask) for mask in answers.masks.astype(int)]
-                    frame = pd.DataFrame(answers.values, columns=list(answers.labels))
-                    frame.insert(0, "text", explained.text_id)
-                    frame.insert(1, "use", use)
-                    frame.insert(2, "mask", kept)
-                    frames.append(frame)
+        frames = [
+            _answer_rows(explained.text_id, use, answers)
+            for explained in self._explained()
+            for use, answers in (("fit", explained.responses), ("held-out", explained.held_out))
+            if answers is not None
+        ]
         return pd.concat(frames, ignore_index=True)
 
     def surrogate(self, text: int | str, name: str) -> Surrogate:
@@ -219,44 +205,26 @@ class Study:
         return outcome.fits[name]
 
     def refit(self, surrogates: str | Surrogate | Sequence[str | Surrogate]) -> "Study":
-        """The same answers with other surrogates fitted to them; costs no query."""
+        """The same answers with other surrogates fitted to them; costs no query.
+
+        Raises
+        ------
+        InputError
+            If none of them can be fitted to any text.
+        """
         chosen = named_surrogates(surrogates)
         outcomes = [
             outcome if isinstance(outcome, Failed) else with_fits(outcome, chosen)
             for outcome in self.outcomes
         ]
+        _refuse_if_nothing_came_out(outcomes)
         options = replace(self.options, surrogates=chosen)
         return Study(outcomes, options, self.fingerprint, self.confidence)
 
     @property
     def meta(self) -> dict[str, object]:
         """Where the numbers come from: model, options, budget spent, fidelity, versions."""
-        options = self.options
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "model": self.fingerprint,
-            "surrogates": {
-                name: {"estimator": type(s).__name__, **_parameters(s)}
-                for name, s in options.surrogates.items()
-            },
-            "units": options.units if isinstance(options.units, str) else "custom",
-            "masking": options.masking,
-            "design": options.design if isinstance(options.design, str) else options.design.name,
-            "budget": options.budget,
-            "target": options.target,
-            "space": options.space,
-            "tie_repeats": options.tie_repeats,
-            "context": options.context,
-            "batch_size": options.batch_size,
-            "seed": options.seed,
-            "confidence": self.confidence,
-            "clip_epsilon": EPSILON,
-            "n_queries": sum(explained.n_queries for explained in self._explained()),
-            "n_clipped": sum(explained.n_clipped for explained in self._explained()),
-            "texts": [_text_meta(outcome) for outcome in self.outcomes],
-            "fidelity": self.fidelity.to_dict(orient="records"),
-            "versions": _versions(),
-        }
+        return provenance(self.outcomes, self.options, self.fingerprint, self.confidence, self.fidelity)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the attributions as CSV, and `meta` beside them as ``NAME.meta.json``.
@@ -279,23 +247,26 @@ class Study:
         write_files({Path(path): json_text(content).encode()})
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything, answers included, into one file for `piste.load_study`."""
-        manifest, arrays = pack(self.outcomes, self.options)
-        manifest |= {"model": self.fingerprint, "confidence": self.confidence}
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, manifest=np.array(json.dumps(manifest)), **arrays)
-        write_files({Path(path): buffer.getvalue()})
+        """Write everything, answers included, into one file for `piste.load_study`.
+
+        Raises
+        ------
+        InputError
+            If a surrogate is not one of piste's own, or the file cannot be written.
+        """
+        content = pack(self.outcomes, self.options, self.fingerprint, self.confidence)
+        write_files({Path(path): content})
 
     def warn(self) -> None:
         """One warning for each thing that a reader of the numbers should know."""
-        for message in _remarks(self.outcomes):
+        for message in remarks(self.outcomes):
             warnings.warn(message, PisteWarning, stacklevel=3)
 
     def _explained(self) -> Iterable[Explained]:
         return (outcome for outcome in self.outcomes if isinstance(outcome, Explained))
 
     def _outcome(self, text: int | str) -> Explained | Failed:
-        if isinstance(text, int) and -len(self.outcomes) <= text < len(self.outcomes):
+        if isinstance(text, int | np.integer) and -len(self.outcomes) <= text < len(self.outcomes):
             return self.outcomes[text]
         for outcome in self.outcomes:
             if outcome.text_id == text:
@@ -313,28 +284,43 @@ def load_study(path: str | PathLike[str]) -> Study:
     InputError
         If the file is missing or not a study of this version.
     """
-    try:
-        with np.load(Path(path), allow_pickle=False) as archive:
-            arrays = dict(archive)
-        manifest = json.loads(str(arrays.pop("manifest")))
-        outcomes, options = unpack(manifest, arrays)
-        return Study(outcomes, options, manifest["model"], manifest["confidence"])
-    except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, InputError):
-            raise
+    return Study(*unpack(Path(path)))
+
+
+def _answer_rows(text_id: str, use: str, answers: Responses) -> pd.DataFrame:
+    columns = {
+        "text": text_id,
+        "use": use,
+        "mask": ["".join("01"[kept] for kept in mask) for mask in answers.masks.astype(int)],
+    }
+    # Side by side, not inserted: a label may be called "text" too.
+    scores = pd.DataFrame(answers.values, columns=list(answers.labels))
+    return pd.concat([pd.DataFrame(columns), scores], axis=1)
+
+
+def _listed(texts: object) -> list[Text]:
+    """Texts as a list; a str is one text and a tuple of two str one pair.
+
+    What is not a text stays as it is: it will be refused without spoiling the others.
+    """
+    one_pair = isinstance(texts, tuple) and all(isinstance(part, str) for part in texts)
+    if isinstance(texts, str) or one_pair:
+        texts = [texts]
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
         raise InputError(
-            f"Got {error} when reading {path}; expected a file written by study.save."
-        ) from error
-
-
-def _listed(texts: Text | Sequence[Text]) -> list[Text]:
-    """Texts as a list; a str is one text and a tuple of two str one pair."""
-    if isinstance(texts, str) or (isinstance(texts, tuple) and all(isinstance(t, str) for t in texts)):
-        return [texts]
-    listed = list(texts)
+            f"Got texts of type {type(texts).__name__}; expected a text or a list of texts."
+        )
+    listed = [_built_in(text) for text in texts]
     if not listed:
         raise InputError("Got no texts; expected a text or a list of texts.")
-    return [tuple(text) if isinstance(text, list) else text for text in listed]  # type: ignore[misc]
+    return listed
+
+
+def _built_in(text: Any) -> Any:  # noqa: ANN401 - whatever the caller's list holds
+    """A text or pair made of nothing but built-in types, so that equal texts are drawn equal masks."""
+    if isinstance(text, list | tuple):
+        return tuple(_built_in(part) for part in text)
+    return str(text) if isinstance(text, str) else text
 
 
 def _names(text_ids: Sequence[str] | None, n_texts: int) -> list[str]:
@@ -344,8 +330,8 @@ def _names(text_ids: Sequence[str] | None, n_texts: int) -> list[str]:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if len(names) != n_texts or repeated:
         raise InputError(
-            f"Got {len(names)} text_ids for {n_texts} texts, repeated: {repeated[:3]}; expected one of its "
-            "own for each text."
+            f"Got {len(names)} text_ids for {n_texts} texts, repeated: {repeated[:3]}; expected one of "
+            "its own for each text."
         )
     return names
 
@@ -356,101 +342,12 @@ def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progr
 
 
 def _refuse_if_nothing_came_out(outcomes: Sequence[Explained | Failed]) -> None:
-    if any(isinstance(outcome, Explained) for outcome in outcomes):
+    if any(isinstance(outcome, Explained) and outcome.fits for outcome in outcomes):
         return
     first = outcomes[0]
-    assert isinstance(first, Failed)
     more = (
         "" if len(outcomes) == 1 else f" (text {first.text_id}; none of {len(outcomes)} texts worked)"
     )
-    raise first.error_type(first.message + more)
-
-
-def _parameters(surrogate: Surrogate) -> Mapping[str, object]:
-    return {
-        key: value if _is_plain(value) else repr(value) for key, value in surrogate.get_params().items()
-    }
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _text_meta(outcome: Explained | Failed) -> dict[str, object]:
-    if isinstance(outcome, Failed):
-        return {"text_id": outcome.text_id, "status": f"error: {outcome.message}"}
-    return {
-        "text_id": outcome.text_id,
-        "status": "ok",
-        "n_units": outcome.units.n_units,
-        "n_unseen": int((~outcome.units.seen).sum()),
-        "design": outcome.design,
-        "n_masks": len(outcome.responses.masks),
-        "n_held_out": 0 if outcome.held_out is None else len(outcome.held_out.masks),
-        "n_queries": outcome.n_queries,
-        "n_clipped": outcome.n_clipped,
-        "n_non_finite": _n_non_finite(outcome),
-        "output_kind": outcome.responses.kind,
-        "space": outcome.space,
-        "targets": list(outcome.targets),
-        "base": {name: np.atleast_1d(fit.base_value_).tolist() for name, fit in outcome.fits.items()},
-        "failures": dict(outcome.failures),
-    }
-
-
-def _n_non_finite(explained: Explained) -> int:
-    scores = np.concatenate([explained.scores, explained.held_out_scores])
-    return int((~np.isfinite(scores)).any(axis=1).sum())
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in (
-        "piste",
-        "numpy",
-        "scipy",
-        "scikit-learn",
-        "numba",
-        "onnxruntime",
-        "torch",
-        "transformers",
-    ):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _remarks(outcomes: Sequence[Explained | Failed]) -> list[str]:
-    """What the whole run has to say, one sentence a matter."""
-    explained = [outcome for outcome in outcomes if isinstance(outcome, Explained)]
-    remarks = []
-    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
-    if failed:
-        remarks.append(
-            f"{len(failed)} of {len(outcomes)} texts could not be explained; the first is text "
-            f"{failed[0].text_id}: {failed[0].message} Their rows carry the reason."
-        )
-    n_clipped = sum(outcome.n_clipped for outcome in explained)
-    if n_clipped:
-        remarks.append(
-            f"{n_clipped} probabilities closer to 0 or 1 than {EPSILON:g} were clipped there before they "
-            "became log-odds. Use space='probability', or a model that returns logits."
-        )
-    n_unseen = sum(int((~outcome.units.seen).sum()) for outcome in explained)
-    if n_unseen:
-        remarks.append(
-            f"{n_unseen} units lie beyond the model's window: it never sees them, so their scores are 0 "
-            "and their status is 'unseen'."
-        )
-    broken = [outcome for outcome in explained if _n_non_finite(outcome)]
-    if broken:
-        remarks.append(
-            f"{sum(map(_n_non_finite, broken))} answers were NaN or infinite and were left out; one is for "
-            f"{broken[0].responses.example_non_finite!r}."
-        )
-    failures = [(o.text_id, n, m) for o in explained for n, m in o.failures.items()]
-    if failures:
-        remarks.append("Surrogate {1!r} could not be fitted to text {0}: {2}".format(*failures[0]))
-    return remarks
+    if isinstance(first, Failed):
+        raise first.error_type(first.message + more)
+    raise InputError(next(iter(first.failures.values())) + more)

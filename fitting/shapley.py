@@ -88,8 +88,8 @@ class ShapleyJacobian:
     background_importance: FloatArray
 
 
-class _Nodes(NamedTuple):
-    """Nodes and weights of both integrals; the shares p ascend."""
+class Nodes(NamedTuple):
+    """Nodes and weights of both integrals, each of shape (n_nodes,), float64; the shares p ascend."""
 
     log_times: FloatArray
     time_weights: FloatArray
@@ -134,8 +134,8 @@ def slalom_shapley(
     >>> slalom_shapley([3.0, 3.0, 0.0], [0.0, 0.0, 0.0], 0.0, -np.inf)  # all importances equal
     array([ 1.41666667,  1.41666667, -0.83333333])
     """
-    lift, importance = _checked(value, importance, background_value, background_importance)
-    nodes = _nodes(importance, background_importance)
+    lift, importance = lifts(value, importance, background_value, background_importance)
+    nodes = quadrature_nodes(importance, background_importance)
     return kernels.shapley(lift, importance, float(background_importance), *nodes)
 
 
@@ -231,8 +231,8 @@ def slalom_shapley_jacobian(
     array([[ 0.75, -0.25],
            [-0.25,  0.75]])
     """
-    lift, importance = _checked(value, importance, background_value, background_importance)
-    nodes = _nodes(importance, background_importance)
+    lift, importance = lifts(value, importance, background_value, background_importance)
+    nodes = quadrature_nodes(importance, background_importance)
     by_value, by_importance = kernels.jacobian(lift, importance, float(background_importance), *nodes)
     return ShapleyJacobian(by_value, by_importance, -by_value.sum(axis=1), -by_importance.sum(axis=1))
 
@@ -269,7 +269,7 @@ def exact_shapley(scores: ArrayLike, masks: ArrayLike) -> FloatArray:
     array([2., 4.])
     """
     answers, present = np.asarray(scores, np.float64), np.asarray(masks) != 0
-    _check_enumerated(answers, present)
+    check_enumerated(answers, present)
     n_units = present.shape[1]
     sizes = present.sum(axis=1)
     answers = answers - answers[sizes == 0]
@@ -283,7 +283,7 @@ def exact_shapley(scores: ArrayLike, masks: ArrayLike) -> FloatArray:
     )
 
 
-def _checked(
+def lifts(
     value: ArrayLike, importance: ArrayLike, background_value: float, background_importance: float
 ) -> tuple[FloatArray, FloatArray]:
     """The values less F(empty), and the importances, both contiguous."""
@@ -304,12 +304,17 @@ def _checked(
     return values - background_value, importances
 
 
-def _nodes(importance: FloatArray, background_importance: float) -> _Nodes:
-    """Nodes that reach full accuracy by the bounds at the top of this module."""
+def quadrature_nodes(
+    importance: FloatArray, background_importance: float, *, more_shares: int = 0
+) -> Nodes:
+    """Nodes that reach full accuracy by the bounds at the top of this module.
+
+    Each of ``more_shares`` raises by two the degree in p that is integrated exactly.
+    """
     n_units = len(importance)
     bound = math.log(4.0 * n_units / SHARE_ERROR)
     degree = bound / 3.0 + math.sqrt(bound**2 / 9.0 + n_units * bound)
-    n_shares = min((n_units + 1) // 2, math.ceil(degree / 2.0))
+    n_shares = min((n_units + 1) // 2, math.ceil(degree / 2.0)) + more_shares
     legendre, share_weights = np.polynomial.legendre.leggauss(n_shares)
 
     all_units = np.logaddexp.reduce(importance, initial=background_importance)
@@ -318,10 +323,10 @@ def _nodes(importance: FloatArray, background_importance: float) -> _Nodes:
     log_times = first + LOG_TIME_STEP * np.arange(math.ceil((last - first) / LOG_TIME_STEP) + 1)
     time_weights = np.full(len(log_times), LOG_TIME_STEP)
     time_weights[0] /= -math.expm1(-LOG_TIME_STEP)  # 1 + exp(-h) + exp(-2 h) + ...
-    return _Nodes(log_times, time_weights, (1.0 + legendre) / 2.0, share_weights / 2.0)
+    return Nodes(log_times, time_weights, (1.0 + legendre) / 2.0, share_weights / 2.0)
 
 
-def _check_enumerated(answers: FloatArray, present: BoolArray) -> None:
+def check_enumerated(answers: FloatArray, present: BoolArray) -> None:
     """Refuse anything but one answer to each coalition."""
     if present.ndim != 2 or not 1 <= present.shape[1] <= MOST_ENUMERATED:
         raise InputError(

@@ -1,7 +1,7 @@
 """What every surrogate estimator offers beyond scikit-learn's own methods."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,9 @@ class Surrogate(Protocol):
     Masks have shape (n_masks, n_units) and hold 0/1 or, where identical units share parameters, counts.
     Scores have shape (n_masks,) or (n_masks, n_outputs); every fitted array that has one entry per unit
     has shape (n_units,) in the first case and (n_outputs, n_units) in the second.
+
+    Besides these members a fitted surrogate has ``status_`` and ``base_value_``, its prediction for the
+    text without any of its units.
     """
 
     name: ClassVar[str]
@@ -26,9 +29,9 @@ class Surrogate(Protocol):
     takes_counts: ClassVar[bool]
     """Whether a mask entry may count several identical units that share their parameters."""
 
-    status_: Status
-    base_value_: FloatArray | float
-    """The prediction for the text without any of its units."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's options, as scikit-learn's ``clone`` needs them."""
+        ...
 
     def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the answers; returns self."""
@@ -40,6 +43,16 @@ class Surrogate(Protocol):
 
     def attributions(self, kind: str | None = None) -> FloatArray:
         """One number per unit, shape (n_units,) or (n_outputs, n_units)."""
+        ...
+
+    def std_errors(self, kind: str | None = None) -> FloatArray:
+        """Standard errors of the attributions, of their shape and units; infinite where unknown."""
+        ...
+
+    def confidence_interval(
+        self, kind: str | None = None, level: float = 0.95
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of intervals of the attributions, each of their shape and units."""
         ...
 
     def unit_status(self, kind: str) -> Sequence[Status] | Sequence[Sequence[Status]]:

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import get_args
 
 import numpy as np
 from sklearn.base import clone
@@ -15,15 +16,17 @@ from piste.sampling.masking import Masking, choose_masking, render
 from piste.sampling.models.protocol import BlackBox
 from piste.sampling.records import Design, Responses, Text, Units
 from piste.sampling.segment import UnitChoice, segment
-from piste.sampling.space import choose_targets, to_space
+from piste.sampling.space import Space, choose_targets, to_space
 from piste.surrogates.base import Surrogate
 from piste.surrogates.lime import Lime
 from piste.surrogates.shap import KernelShap
 from piste.surrogates.slalom import Slalom
 
-MIN_BUDGET = 2  # the full and the empty text, without which nothing can be attributed
+MIN_BUDGET = 2
+_QUERIES_NEEDED = "queries per text: the text itself and the text without any of its units"
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
+AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
 
 BUILT_IN: Mapping[str, type[Surrogate]] = {"lime": Lime, "shap": KernelShap, "slalom": Slalom}
@@ -46,21 +49,28 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.budget, bool) or not isinstance(self.budget, int | np.integer):
-            raise InputError(
-                f"Got budget={self.budget!r}; expected a whole number of model queries per text."
-            )
-        if self.budget < MIN_BUDGET:
-            raise InputError(
-                f"Got budget={self.budget}; expected at least {MIN_BUDGET} queries per text: the text "
-                "itself and the text without any of its units."
-            )
-        if isinstance(self.design, str) and self.design not in ("auto", *DESIGNS):
-            raise InputError(
-                f"Got design={self.design!r}; expected 'auto', {', '.join(map(repr, DESIGNS))} or a Design."
-            )
+        _check_whole("budget", self.budget, MIN_BUDGET, _QUERIES_NEEDED)
+        _check_whole("batch_size", self.batch_size, 1, "texts in one call of the model")
+        _check_whole("seed", self.seed, 0, "as the only source of randomness")
+        if self.space not in get_args(Space):
+            names = ", ".join(map(repr, get_args(Space)))
+            raise InputError(f"Got space={self.space!r}; expected one of {names}.")
+        named = isinstance(self.design, str) and self.design in ("auto", *DESIGNS)
+        if not named and not isinstance(self.design, Design):
+            names = ", ".join(map(repr, ("auto", *DESIGNS)))
+            raise InputError(f"Got design={self.design!r}; expected {names} or a Design.")
         if not self.surrogates:
             raise InputError("Got no surrogate; expected at least one of 'lime', 'shap', 'slalom'.")
+
+    def plain(self) -> dict[str, object]:
+        """Every option but the surrogates as a value that JSON can hold."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        del values["surrogates"]
+        if not isinstance(self.units, str):
+            values["units"] = "callable" if callable(self.units) else "spans"
+        if isinstance(self.design, Design):
+            values["design"] = self.design.name
+        return values
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,11 @@ class Explained:
     fits: Mapping[str, Surrogate] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def exhaustive(self) -> bool:
+        """Whether the surrogates were fitted to every mask that there is."""
+        return Design(self.responses.masks, self.design).exhaustive
+
     def masks_for(self, surrogate: Surrogate, masks: BoolArray) -> FloatArray:
         """Masks as the surrogate takes them: per unit, or counts per group of identical units."""
         if self.groups is None or not surrogate.takes_counts:
@@ -138,12 +153,13 @@ class Explained:
 
 @dataclass(frozen=True)
 class Failed:
-    """A text that could not be explained, and why."""
+    """A text that could not be explained, why, and how many queries it took to find out."""
 
     text_id: str
     text: object
     message: str
-    error_type: type[PisteError] = InputError
+    error_type: type[PisteError]
+    n_queries: int
 
 
 def named_surrogates(surrogates: object) -> dict[str, Surrogate]:
@@ -184,10 +200,11 @@ def explain_text(
     progress
         Called with (queries done, queries planned) of this text.
     """
+    asking = _Asking(model, text, text_id, options, progress)
     try:
-        return _Asking(model, text, text_id, options, progress).explained()
+        return asking.explained()
     except PisteError as error:
-        return Failed(text_id, text, str(error), type(error))
+        return Failed(text_id, text, str(error), type(error), asking.asked)
 
 
 @dataclass
@@ -201,13 +218,13 @@ class _Asking:
     progress: Progress | None
 
     def __post_init__(self) -> None:
-        _check_text(self.text)
         self.memory = Memory()
         self.asked = 0
         self.rng, self.held_out_rng = _generators(self.options.seed, self.text)
 
     def explained(self) -> Explained:
         options = self.options
+        _check_text(self.text)
         masking = choose_masking(options.masking, self.model)
         units = segment(self.text, options.units, model=self.model, context=options.context)
         n_seen = int(units.seen.sum())
@@ -215,8 +232,8 @@ class _Asking:
         columns = choose_targets(whole.values[0], whole.labels, options.target)
         if not np.isfinite(whole.values[0, columns]).all():
             raise ModelError(
-                f"Got {whole.values[0, columns].tolist()} for the unmasked text; expected finite numbers. "
-                "Check the model on this text."
+                f"Got {whole.values[0, columns].tolist()} for the unmasked text; expected finite "
+                "numbers. Check the model on this text."
             )
         design, held_out_masks = self._designs(n_seen)
         masks = np.concatenate([design.masks, held_out_masks])
@@ -228,9 +245,9 @@ class _Asking:
             text_id=self.text_id,
             units=units,
             design=design.name,
-            responses=_responses(masks[:n_fit], answers, slice(n_fit)),
-            held_out=_responses(masks[n_fit:], answers, slice(n_fit, None))
-            if len(masks) > n_fit
+            responses=self._responses(masks, answers, slice(n_fit)),
+            held_out=self._responses(masks, answers, slice(n_fit, None))
+            if len(held_out_masks)
             else None,
             targets=tuple(answers.labels[column] for column in columns),
             space=in_space.space,
@@ -245,18 +262,31 @@ class _Asking:
 
     def _ask(self, units: Units, masks: BoolArray, masking: Masking) -> Answers:
         """Ask about these masks, within what is left of the budget."""
-        before, planned = self.asked, self.options.budget
-        progress = self.progress
-        answers = collect(
+        before, budget = self.asked, self.options.budget
+
+        def note(done: int, _: int) -> None:
+            self.asked = before + done
+            if self.progress is not None:
+                self.progress(self.asked, budget)
+
+        return collect(
             self.model,
             render(units, masks, masking, self.options.context),
             store=self.memory,
             batch_size=self.options.batch_size,
-            max_queries=planned - before,
-            progress=None if progress is None else lambda done, _: progress(before + done, planned),
+            max_queries=budget - before,
+            progress=note,
         )
-        self.asked += answers.n_queries
-        return answers
+
+    def _responses(self, masks: BoolArray, answers: Answers, rows: slice) -> Responses:
+        return Responses(
+            masks[rows],
+            answers.values[rows],
+            answers.labels,
+            answers.kind,
+            self.asked,
+            answers.example_non_finite,
+        )
 
     def _designs(self, n_units: int) -> tuple[Design, BoolArray]:
         """The masks to fit to, and fresh ones to judge the fit by."""
@@ -267,7 +297,7 @@ class _Asking:
             design = with_anchors(draw("exhaustive", n_units, 2**n_units, self.rng))
         else:
             design = self._drawn(options.design, n_units)
-        spare = min(int(budget * HELD_OUT_SHARE), budget - design.n_masks)
+        spare = min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design))
         if design.exhaustive or spare == 0:
             return design, np.zeros((0, n_units), dtype=np.bool_)
         held_out = draw(HELD_OUT_LAW, n_units, spare, self.held_out_rng, exclude=design.masks)
@@ -275,49 +305,63 @@ class _Asking:
 
     def _drawn(self, name: str, n_units: int) -> Design:
         """Masks of a law, and the two that every surrogate needs, within nine tenths of the budget."""
-        budget = self.options.budget
-        identify = name == "identify"
-        background = identify and any(
-            getattr(surrogate, "background", False) for surrogate in self.options.surrogates.values()
-        )
+        if name in ("identify", "exhaustive"):
+            return self._complete(name, n_units)
         anchors = np.array([[True] * n_units, [False] * n_units])
+        n_masks = _n_fit(self.options.budget)
+        if name == "auto":
+            name = "leverage" if n_masks >= AMPLE * n_units else "permutation"
+        if n_masks - len(anchors) < min_masks(name, n_units):
+            return Design(anchors, name)
+        return with_anchors(draw(name, n_units, n_masks - len(anchors), self.rng, exclude=anchors))
+
+    def _complete(self, name: str, n_units: int) -> Design:
+        """Masks of a law that is worth nothing in part."""
+        budget = self.options.budget
+        surrogates = self.options.surrogates.values()
+        background = name == "identify" and any(
+            getattr(each, "background", False) for each in surrogates
+        )
         needed = min_masks(name, n_units, background=background)
-        fixed = identify or name == "exhaustive"
-        least = needed + (0 if name == "exhaustive" else len(anchors))
-        if fixed and budget < least:
+        if needed <= budget:
+            design = with_anchors(draw(name, n_units, needed, self.rng, background=background))
+            needed = design.n_masks
+        if needed > budget:
             raise InputError(
-                f"Got budget={budget} for design={name!r} on {n_units} units; expected at least {least} "
+                f"Got budget={budget} for design={name!r} on {n_units} units; expected at least {needed} "
                 "queries. Raise the budget, or choose design='auto' or larger units."
             )
-        room = budget - int(budget * HELD_OUT_SHARE) - len(anchors)
-        if fixed:
-            drawn = draw(name, n_units, needed, self.rng, background=background)
-        elif room < needed:
-            drawn = Design(np.zeros((0, n_units), dtype=np.bool_), name)
-        else:
-            drawn = draw(name, n_units, room, self.rng, exclude=anchors)
-        return with_anchors(drawn)
+        return design
 
 
-def sufficient_budget(n_fit: int) -> int:
-    """The smallest budget that leaves this many masks to fit to, held-out masks set aside."""
-    budget = n_fit
-    while budget - int(budget * HELD_OUT_SHARE) < n_fit:
+def sufficient_budget(surrogate: Surrogate, n_units: int) -> int:
+    """The smallest budget with which design ``auto`` determines every parameter of a surrogate.
+
+    Its masks come in pairs, each of a mask and its complement, and then an additive model learns one
+    number from a pair: it takes ``2 n`` masks, those of one order of the units and its reverse.
+    """
+    n_masks = max(surrogate.min_queries(n_units), 2 * n_units)
+    n_masks += n_masks % 2
+    budget = n_masks
+    while _n_fit(budget) < n_masks:
         budget += 1
-    return budget
+    return min(budget, 2**n_units)
+
+
+def _n_fit(budget: int) -> int:
+    """How many masks a budget leaves to fit to, the held-out ones set aside."""
+    return budget - int(budget * HELD_OUT_SHARE)
 
 
 def with_fits(explained: Explained, surrogates: Mapping[str, Surrogate]) -> Explained:
-    """The same text with these surrogates fitted to its answers."""
+    """The same text with these surrogates fitted to its answers, or why they could not be."""
     fits: dict[str, Surrogate] = {}
     failures: dict[str, str] = {}
     for name, surrogate in surrogates.items():
         try:
             fits[name] = explained.fit(surrogate)
-        except PisteError as error:
+        except (PisteError, ValueError, ArithmeticError) as error:  # the last two: a user's estimator
             failures[name] = str(error)
-    if not fits:
-        raise InputError(next(iter(failures.values())))
     return replace(explained, fits=fits, failures=failures)
 
 
@@ -336,25 +380,32 @@ def _groups(units: Units) -> IntArray:
     return np.array([numbers.setdefault(token, len(numbers)) for token in tokens], dtype=np.int64)
 
 
-def _responses(masks: BoolArray, answers: Answers, rows: slice) -> Responses:
-    values = answers.values[rows]
-    return Responses(
-        masks, values, answers.labels, answers.kind, answers.n_queries, answers.example_non_finite
-    )
-
-
 def _checked_design(design: Design, n_units: int, budget: int) -> Design:
     if design.n_units != n_units:
         raise InputError(
             f"Got a design over {design.n_units} units for a text of {n_units}; expected as many "
             "columns as units that the model sees."
         )
-    if design.n_masks > budget:
+    if _n_queries(design) > budget:
         raise InputError(
-            f"Got a design of {design.n_masks} masks and budget={budget}; expected at most as many "
-            "masks as queries. Raise the budget."
+            f"Got budget={budget} for a design of {design.n_masks} masks; expected at least "
+            f"{_n_queries(design)} queries, the unmasked text among them. Raise the budget."
         )
     return design
+
+
+def _n_queries(design: Design) -> int:
+    """How many queries the masks take; the unmasked text is asked for in any case."""
+    return design.n_masks + int(not design.masks.all(axis=1).any())
+
+
+def _check_whole(name: str, value: object, least: int, of_what: str) -> None:
+    """Refuse what is no whole number, or too small."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:  # type: ignore[operator]
+        raise InputError(
+            f"Got {name}={value!r}; expected a whole number of at least {least} {of_what}."
+        )
 
 
 def _check_text(text: object) -> None:
@@ -367,6 +418,6 @@ def _check_text(text: object) -> None:
     for part in parts:
         if any("\ud800" <= character <= "\udfff" for character in str(part)):
             raise InputError(
-                "Got a text with half a surrogate pair, which UTF-8 cannot hold; expected valid Unicode. "
-                "Decode the file with errors='replace'."
+                "Got a text with half a surrogate pair, which UTF-8 cannot hold; expected valid "
+                "Unicode. Decode the file with errors='replace'."
             )

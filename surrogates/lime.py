@@ -1,7 +1,7 @@
 """LIME: a ridge regression that is local because masks near the full text weigh most."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -10,13 +10,23 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lars_path
 from sklearn.utils.validation import check_is_fitted
+from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray, IntArray
+from piste.fitting._sampling_units import mask_pairs
 from piste.fitting._threads import single_blas_thread
+from piste.fitting.inference import Estimate
 from piste.fitting.linear import forward_selection, solve_ridge, weighted_deviations
+from piste.fitting.linear_inference import (
+    LINEAR_COVARIANCES,
+    LinearAnswers,
+    LinearCovariance,
+    linear_std_errors,
+)
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
+from piste.surrogates._intervals import check_covariance, interval, summary_table
 from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
 
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
@@ -157,6 +167,7 @@ class Lime(RegressorMixin, BaseEstimator):
         constant = (np.ptp(Y[counted], axis=0) == 0) & varies.any()
         statuses = unit_statuses(identified, constant)
         self.weights_ = locality
+        self._answers = (Z[counted], Y[counted], weights[counted], Z.max(axis=0))
         self._set(coef, intercept, selected, statuses, single=np.ndim(scores) == 1)
         return self
 
@@ -172,6 +183,61 @@ class Lime(RegressorMixin, BaseEstimator):
         check_kind(kind, self.kinds)
         return self.coef_.copy()
 
+    def std_errors(self, kind: str | None = None, covariance: LinearCovariance = "HC3") -> FloatArray:
+        """Standard errors of the coefficients, shape of ``attributions(kind)``, in their units.
+
+        The locality weights are known weights. What is estimated is the linear model that fits best
+        over the law of the masks times the locality kernel, whether or not the model is linear, and with
+        ``alpha > 0`` the penalised one. Infinite where the masks do not determine a coefficient; NaN for
+        units that were not selected, whose coefficients are 0 by choice. Errors after a selection do not
+        include its own chance.
+
+        Parameters
+        ----------
+        kind
+            ``coefficient``, or None for it.
+        covariance
+            ``HC3``, ``HC0`` ... ``HC2``, ``classical``: those of statsmodels' WLS. ``CR3``: HC3 for
+            masks that were drawn with their complements. ``design``: answers without noise, 0 once every
+            mask was asked. See `piste.fitting.inference.covariance`. ``bootstrap``: masks resampled
+            1,000 times, with their complements.
+        """
+        return self._shaped(self._estimate(kind, covariance).std_error[:, 1:])
+
+    def confidence_interval(
+        self,
+        kind: str | None = None,
+        level: float = 0.95,
+        covariance: LinearCovariance = "HC3",
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of the intervals, ``attributions ± t std_errors``, each shaped as ``attributions(kind)``.
+
+        t has as many degrees of freedom as there are masks of positive weight (``CR3``, ``design``:
+        pairs) less the effective parameters. Infinite errors give ``(-inf, inf)``.
+        """
+        low, high = interval(self._estimate(kind, covariance), level, single=self.coef_.ndim == 1)
+        return low[..., 1:], high[..., 1:]
+
+    def summary(
+        self,
+        level: float = 0.95,
+        covariance: LinearCovariance = "HC3",
+        names: Sequence[str] | None = None,
+    ) -> Summary:
+        """A table in the style of statsmodels; ``str`` prints it. ``names`` label the units."""
+        estimate = self._estimate(None, covariance)
+        facts = {
+            "Masks": len(self.weights_),
+            "Units": self.n_features_in_,
+            "Covariance": covariance,
+            "Status": self.status_,
+            "Kernel width": self.kernel_width,
+            "Ridge": self.alpha,
+        }
+        units = [f"unit {unit}" for unit in range(self.n_features_in_)] if names is None else names
+        labels = ["intercept", *units]
+        return summary_table(estimate, level, title="LIME coefficients", facts=facts, names=labels)
+
     def unit_status(self, kind: str) -> UnitStatus:
         """How each coefficient came out, shaped as ``attributions(kind)``.
 
@@ -184,6 +250,54 @@ class Lime(RegressorMixin, BaseEstimator):
     def min_queries(self, n_units: int) -> int:
         """One mask per coefficient, and one for the intercept if it is fitted."""
         return n_units + int(self.fit_intercept)
+
+    def _estimate(self, kind: str | None, covariance: LinearCovariance) -> Estimate:
+        """Intercept and coefficients of each output, shape (n_outputs, 1 + n_units), with errors."""
+        check_is_fitted(self)
+        check_kind(kind, self.kinds)
+        check_covariance(covariance, LINEAR_COVARIANCES)
+        Z, Y, weights, full = self._answers
+        coef, selected = np.atleast_2d(self.coef_), np.atleast_2d(self.selected_)
+        value = np.column_stack([np.atleast_1d(self.intercept_), coef])
+        residuals = Y - value[:, 0] - Z @ coef.T
+        errors, df = np.full(value.shape, np.nan), np.empty(len(value))
+        columns = np.column_stack([np.full(len(value), self.fit_intercept), selected])
+        for kept in np.unique(columns, axis=0):
+            outputs = np.flatnonzero((columns == kept).all(axis=1))
+            answers = self._linear_answers(Z, Y[:, outputs], residuals[:, outputs], weights, full, kept)
+            of_kept, df[outputs] = linear_std_errors(answers, covariance)
+            errors[np.ix_(outputs, kept)] = of_kept
+        return Estimate(value, errors, df)
+
+    def _linear_answers(
+        self,
+        Z: FloatArray,
+        Y: FloatArray,
+        residuals: FloatArray,
+        weights: FloatArray,
+        full: FloatArray,
+        kept: BoolArray,
+    ) -> LinearAnswers:
+        """Outputs that keep the same columns, of which the first is the intercept's."""
+
+        def refit(times: FloatArray) -> FloatArray:
+            fit = solve_ridge(
+                Z[:, kept[1:]], Y, weights * times, alpha=self.alpha, intercept=self.fit_intercept
+            )
+            return np.column_stack([fit.intercept, fit.coef])[:, int(not kept[0]) :]
+
+        ridge = np.concatenate([[0.0], np.full(Z.shape[1], float(self.alpha))])
+        return LinearAnswers(
+            design=np.column_stack([np.ones(len(Z)), Z])[:, kept],
+            residuals=residuals,
+            weights=weights,
+            units=mask_pairs(Z, full),
+            refit=refit,
+            ridge=ridge[kept],
+        )
+
+    def _shaped(self, rows: FloatArray) -> FloatArray:
+        return rows[0] if self.coef_.ndim == 1 else rows
 
     def _check_options(self) -> None:
         if self.kernel_width is not None and not self.kernel_width > 0:

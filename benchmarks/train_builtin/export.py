@@ -43,6 +43,7 @@ def save_model(model: BertForSequenceClassification, tokenizer: Tokenizer, folde
     _save_tokenizer(tokenizer, folder)
     halves = {name: p.detach().half().contiguous() for name, p in model.named_parameters()}
     save_file(halves, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / WEIGHTS).chmod(0o644)  # safetensors creates it readable by its owner only
     graph = _trace(model, folder / GRAPH)
     share_weights(graph, folder / WEIGHTS)
     onnx.save(graph, folder / GRAPH)

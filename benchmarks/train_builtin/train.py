@@ -71,6 +71,7 @@ class Plan:
 
     seed: int = 2014
     torch_seed: int = 0
+    n_rows: int | None = None  # read all rows
     n_test: int = 1400
     n_validation: int = 700
     teacher_epochs: int = 2
@@ -78,6 +79,16 @@ class Plan:
     n_augmented: int = 60_000
     n_masked_test: int = 2000
     rated_repeats: int = 3
+
+
+QUICK: Metrics = {
+    "n_rows": 600,
+    "n_test": 300,
+    "n_validation": 100,
+    "teacher_epochs": 1,
+    "student_epochs": 1,
+    "n_augmented": 400,
+}
 
 
 @dataclass(frozen=True)
@@ -228,7 +239,8 @@ def run(sdist: Path, out: Path, plan: Plan, shape: Shape, cache: Path | None) ->
     """Train, write, measure; each stage has its own stream of random numbers."""
     rng = np.random.default_rng(plan.seed)
     alter, study, check = rng.spawn(3)
-    movies, unlabelled = read_domain(sdist, MOVIES), read_unlabelled(sdist)
+    movies = read_domain(sdist, MOVIES)[: plan.n_rows]
+    unlabelled = read_unlabelled(sdist)[: plan.n_rows]
     split = split_snippets(movies, n_test=plan.n_test, n_validation=plan.n_validation, rng=rng)
     data = describe_data(movies, split)
     print(json.dumps(data, indent=2))
@@ -267,7 +279,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, help="keep the fine-tuned teacher here")
     parser.add_argument("--seed", type=int, default=Plan.seed)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="try every step in two minutes")
+    parser.add_argument("--quick", action="store_true", help="try every step on little data")
     return parser.parse_args(arguments)
 
 
@@ -278,7 +290,7 @@ def main() -> None:
     torch.use_deterministic_algorithms(mode=True)
     plan = Plan(seed=options.seed)
     if options.quick:
-        plan = replace(plan, n_test=9000, teacher_epochs=1, student_epochs=1, n_augmented=2000)
+        plan = replace(plan, **QUICK)
     if options.cache:
         options.cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:

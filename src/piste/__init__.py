@@ -1,13 +1,13 @@
 """Faithful surrogate explanations of black-box Transformers.
 
 >>> import piste
->>> study = piste.explain("builtin:sentiment", "A gripping film.", surrogates=("lime", "shap", "slalom"))
+>>> study = piste.explain("builtin:sentiment", "A gripping film.", surrogates=("lime", "slalom"))
 >>> list(study.attributions["token"].unique())
 ['A', 'gripping', 'film']
 """
 
-from piste._errors import InputError, ModelError, PisteError
-from piste.evaluation.study import PisteWarning, Study, explain, load_study
+from piste._errors import InputError, ModelError, PisteError, PisteWarning
+from piste.evaluation.study import Study, explain, load_study
 from piste.sampling.models import load_model
 
 __all__ = [

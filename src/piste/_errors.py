@@ -1,4 +1,4 @@
-"""Every error that piste raises on purpose.
+"""Every error that piste raises on purpose, and its one warning.
 
 PisteError
 ├── InputError    the caller's text, option or file cannot be used   (command line: exit code 2)
@@ -10,6 +10,10 @@ Each message says what was got, what was expected and what to do next.
 
 class PisteError(Exception):
     """Base of all errors that piste raises on purpose."""
+
+
+class PisteWarning(UserWarning):
+    """Something about the result that a reader should know; the table and the meta file say it too."""
 
 
 class InputError(PisteError, ValueError):

@@ -286,7 +286,7 @@ def test_units_are_open_one_by_one() -> None:
 def test_is_a_surrogate_and_a_sklearn_estimator() -> None:
     shap = KernelShap()
     assert isinstance(shap.fit(all_masks(3), np.arange(8.0)), Surrogate)
-    assert shap.get_params() == clone(shap).get_params() == {}
+    assert shap.get_params() == clone(shap).get_params() == {"control": None}
     with pytest.raises(NotFittedError):
         clone(shap).predict(all_masks(3))
 

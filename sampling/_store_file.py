@@ -1,0 +1,145 @@
+"""The SQLite file under a store: opened only where it is intact and writable, and its errors said.
+
+Write-ahead log and ``synchronous=NORMAL``: a committed answer is with the operating system, so that it
+outlives the process however that ends. A power failure can cost the last commits, never the file.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from piste._errors import InputError
+from piste.sampling._store_bytes import finite
+
+VERSION = 1
+_APPLICATION = 0x50495354  # "PIST" in the file's header tells a store from another program's database
+_TIMEOUT = 60.0  # seconds to wait for another process; its transactions take milliseconds
+
+# A row's checksum, as SQLite would not notice a changed byte inside a value.
+_SCHEMA = (
+    """CREATE TABLE models (
+        id INTEGER PRIMARY KEY, fingerprint BLOB NOT NULL, output TEXT NOT NULL,
+        labels BLOB NOT NULL, kind TEXT NOT NULL, checksum INTEGER NOT NULL,
+        UNIQUE (fingerprint, output))""",
+    """CREATE TABLE answers (
+        key BLOB PRIMARY KEY, model INTEGER NOT NULL REFERENCES models, query BLOB NOT NULL,
+        scores BLOB NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID""",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+DAMAGED = (
+    "expected an intact store of piste. It was left as it is: restore a copy, or choose another file"
+)
+_UNWRITABLE = (
+    "expected a file and a folder that can be written, as answers that were paid for must be kept. "
+    "Choose another place, or copy the store to one"
+)
+_SAFE = "every answer stored before is safe"
+_ADVICE = {
+    sqlite3.SQLITE_NOTADB: DAMAGED,
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_READONLY: _UNWRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
+    sqlite3.SQLITE_PERM: _UNWRITABLE,
+    sqlite3.SQLITE_FULL: f"{_SAFE}. Free some space and run again: only what is missing is asked",
+    sqlite3.SQLITE_IOERR: f"{_SAFE}. Check the disk and run again: only what is missing is asked",
+    sqlite3.SQLITE_BUSY: f"another process has held it for {_TIMEOUT:.0f} s. Run again after it",
+}
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to a store that was found intact and writable, or made; for any thread.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(
+            f"Got the store '{path}'; expected a file in an existing folder. Create '{path.parent}' "
+            "first or choose another place."
+        )
+    with errors("opening", path):
+        connection = sqlite3.connect(
+            os.path.abspath(path), timeout=_TIMEOUT, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Keep what is written inside as a whole or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has ended it already
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def errors(doing: str, path: Path) -> Iterator[None]:
+    """SQLite's errors as piste's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        advice = _ADVICE.get(code, "expected an open store of piste. Open it again")
+        raise InputError(f"Got '{error}' when {doing} the store '{path}'; {advice}.") from error
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.create_function("finite", 1, finite, deterministic=True)
+    with transaction(connection):  # locks for writing, so that what cannot be written is refused
+        _make_or_recognise(connection, path)
+    # After the file is known to be ours, since this writes to its header.
+    _patiently(connection, "PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if fault != "ok":
+        raise InputError(f"Got '{fault:.80}' when opening the store '{path}'; {DAMAGED}.")
+
+
+def _make_or_recognise(connection: sqlite3.Connection, path: Path) -> None:
+    application, version, schema = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("application_id", "user_version", "schema_version")
+    )
+    if not application and not schema:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+    elif application != _APPLICATION:
+        raise InputError(
+            f"Got '{path}', another program's database; expected a store of piste. It was left as it "
+            "is: choose another file."
+        )
+    elif version > VERSION:
+        raise InputError(
+            f"Got the store '{path}' of version {version}; expected {VERSION} at most. Upgrade piste, "
+            "or choose another file."
+        )
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Run a statement for which SQLite does not always wait by itself."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            connection.execute(statement).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

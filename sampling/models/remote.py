@@ -1,0 +1,364 @@
+"""Wrappers around one remote request, each a black box itself: sent again, side by side, and priced."""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from piste._errors import InputError, ModelError
+from piste._typing import FloatArray
+from piste.sampling.models.endpoint import BrokenAnswer, Transient
+from piste.sampling.models.limits import Gate, Limits, Tokens, Usage
+from piste.sampling.models.protocol import BlackBox, Scores
+from piste.sampling.records import Hidden, OutputKind, Query, Text
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+_logger = logging.getLogger(__name__)
+
+BROKEN_ANSWERS = 3  # so often is a request sent whose answers come but break the contract
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+_LONGEST_RETRY_AFTER = 600.0  # a server that asks for more patience is reported instead
+
+
+class Request(BlackBox, Protocol):
+    """A model whose ``score`` is one request, more or less, and that can tell its size beforehand."""
+
+    @property
+    def request_size(self) -> int:
+        """The most inputs of one request."""
+        ...
+
+    def size(self, inputs: Sequence[Query]) -> tuple[int, Tokens]:
+        """How many requests the inputs take, and their tokens; nothing is sent."""
+        ...
+
+
+class Retrying:
+    """Sends a request again after a passing failure, later each time.
+
+    Waits half a second, doubled with each failure up to a minute, less a random part of up to a half so
+    that requests spread out; never less than the server's Retry-After. After a request has failed for
+    good, the next are tried once each until one succeeds: a dead server costs the wait only once.
+
+    Parameters
+    ----------
+    model
+        What sends one request.
+    gate
+        Its limits say how often; waits end when it halts.
+    """
+
+    def __init__(self, model: BlackBox, gate: Gate) -> None:
+        self._model = model
+        self._gate = gate
+        self._down = False
+        self._jitter = random.Random()  # when requests are sent, never what they answer
+
+    @property
+    def fingerprint(self) -> str:
+        """The model's."""
+        return self._model.fingerprint
+
+    def score(self, inputs: Sequence[Query]) -> Scores:
+        """Answer a batch.
+
+        Raises
+        ------
+        ModelError
+            The last failure, and how often the request was sent.
+        """
+        from tenacity import Retrying as Repeating
+        from tenacity import retry_if_exception_type
+
+        repeating = Repeating(
+            retry=retry_if_exception_type(Transient),
+            stop=self._stops,
+            wait=self._wait,
+            sleep=self._gate.sleep,
+            reraise=True,
+        )
+        try:
+            scores = repeating(self._model.score, inputs)
+        except Transient as error:
+            self._down = not isinstance(error, BrokenAnswer)
+            n_sent = repeating.statistics["attempt_number"]
+            raise ModelError(f"{error} (sent {n_sent} time{'s' if n_sent > 1 else ''})") from error
+        self._down = False
+        return scores
+
+    def _stops(self, state: "RetryCallState") -> bool:
+        most = 1 if self._down else self._gate.limits.retries + 1
+        if isinstance(_failure(state), BrokenAnswer):
+            most = min(most, BROKEN_ANSWERS)
+        too_long = getattr(_failure(state), "retry_after", 0.0) > _LONGEST_RETRY_AFTER
+        return state.attempt_number >= most or too_long
+
+    def _wait(self, state: "RetryCallState") -> float:
+        failure = _failure(state)
+        backoff = min(_FIRST_WAIT * 2 ** (state.attempt_number - 1), _LONGEST_WAIT)
+        seconds = max(backoff * self._jitter.uniform(0.5, 1), getattr(failure, "retry_after", 0.0))
+        _logger.info("%s Sending it again in %.1f s.", failure, seconds)
+        return seconds
+
+
+class Concurrent:
+    """Splits a batch into requests and has several of them under way at a time.
+
+    Which texts share a request, and the order of the answers, depend on the batch alone. When a request
+    fails for good no other is started; those under way are waited for, so that a store inside keeps
+    every answer that was paid for.
+
+    Parameters
+    ----------
+    model
+        What answers one request; called from several threads.
+    gate
+        The limits, and the count of what is used.
+    request_size
+        The most inputs of one request.
+    size
+        The requests and tokens that inputs take.
+    """
+
+    def __init__(
+        self,
+        model: BlackBox,
+        gate: Gate,
+        *,
+        request_size: int,
+        size: Callable[[Sequence[Query]], tuple[int, Tokens]],
+    ) -> None:
+        self._model = model
+        self._gate = gate
+        self._request_size = request_size
+        self._size = size
+
+    @property
+    def fingerprint(self) -> str:
+        """The model's."""
+        return self._model.fingerprint
+
+    @property
+    def usage(self) -> Usage:
+        """What the model has been asked so far."""
+        return self._gate.usage
+
+    @property
+    def limits(self) -> Limits:
+        """How the model is asked."""
+        return self._gate.limits
+
+    def around(self, wrap: Callable[[BlackBox], BlackBox]) -> "Concurrent":
+        """The same model with each request wrapped, as by a store that keeps every answer at once."""
+        return Concurrent(
+            wrap(self._model), self._gate, request_size=self._request_size, size=self._size
+        )
+
+    def size(self, inputs: Sequence[Query]) -> tuple[int, Tokens]:
+        """How many requests the inputs take, and about how many tokens; nothing is sent."""
+        sizes = [self._size(chunk) for chunk in self._chunks(inputs)]
+        return (
+            sum(n_requests for n_requests, _ in sizes),
+            Tokens(
+                sum(tokens.input for _, tokens in sizes), sum(tokens.output for _, tokens in sizes)
+            ),
+        )
+
+    def score(self, inputs: Sequence[Query]) -> Scores:
+        """Answer a batch.
+
+        Raises
+        ------
+        InputError
+            For a query of a kind that the server cannot be sent.
+        ModelError
+            If a request fails for good, or the requests' answers differ in labels.
+        """
+        chunks = self._chunks(inputs)
+        with ThreadPoolExecutor(min(self._gate.limits.concurrency, len(chunks))) as pool:
+            futures = [pool.submit(self._model.score, chunk) for chunk in chunks]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                failed = [future for future in futures if future.done() and _error(future) is not None]
+            except BaseException:
+                self._end(pool)
+                raise
+            if failed:
+                # Chosen before the others are ended, and by position: not an error of the ending.
+                self._end(pool)
+                error = _error(failed[0])
+                assert error is not None
+                if isinstance(error, ModelError):
+                    raise ModelError(str(error)) from error
+                raise error
+        return _joined([future.result() for future in futures])
+
+    def _end(self, pool: ThreadPoolExecutor) -> None:
+        self._gate.halt()
+        pool.shutdown(wait=True, cancel_futures=True)
+        self._gate.resume()
+
+    def _chunks(self, inputs: Sequence[Query]) -> list[Sequence[Query]]:
+        size = self._request_size
+        return [inputs[start : start + size] for start in range(0, len(inputs), size)]
+
+
+def remote(model: Request, gate: Gate) -> Concurrent:
+    """A model that sends single requests, sent again and side by side as the gate's limits say."""
+    return Concurrent(
+        Retrying(model, gate), gate, request_size=model.request_size, size=model.size
+    )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What explaining would take at most; nothing has been sent.
+
+    Parameters
+    ----------
+    n_queries, n_requests
+        Masked texts, and the requests that carry them.
+    input_tokens, output_tokens
+        A fourth of the characters of the unmasked requests: masked texts are shorter, tokenizers differ.
+    cost
+        At the model's price; None where none was given.
+    seconds
+        What the limit on requests or tokens per minute makes it last at least.
+    """
+
+    n_queries: int
+    n_requests: int
+    input_tokens: float
+    output_tokens: float
+    cost: float | None
+    seconds: float
+
+
+def estimate(model: Concurrent, texts: Sequence[Text], n_queries: int | Sequence[int]) -> Estimate:
+    """What asking about texts would take at most; sends nothing.
+
+    Parameters
+    ----------
+    model
+        A loaded remote model.
+    texts
+        The unmasked texts, with their context if they have one.
+    n_queries
+        Queries per text: its budget, or two to the power of its units where that is less.
+    """
+    per_text = [n_queries] * len(texts) if isinstance(n_queries, int) else list(n_queries)
+    n_requests = 0
+    sent = answered = 0.0
+    for text, n_masks in zip(texts, per_text, strict=True):
+        more, tokens = model.size([text] * n_masks)
+        n_requests += more
+        sent, answered = sent + tokens.input, answered + tokens.output
+    limits = model.limits
+    minutes = max(
+        n_requests / limits.rpm if limits.rpm else 0.0,
+        (sent + answered) / limits.tpm if limits.tpm else 0.0,
+    )
+    cost = limits.tariff.of(Tokens(sent, answered), n_requests) if limits.price is not None else None
+    return Estimate(sum(per_text), n_requests, sent, answered, cost, 60 * minutes)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much a model's answers to one text differ from time to time.
+
+    Parameters
+    ----------
+    values
+        Shape (n_repeats, n_outputs), float64: the answers.
+    labels
+        One name per output.
+    kind
+        What the values are.
+    """
+
+    values: FloatArray
+    labels: tuple[str, ...]
+    kind: OutputKind
+
+    @property
+    def variance(self) -> FloatArray:
+        """Shape (n_outputs,): the unbiased variance of one answer."""
+        variance: FloatArray = self.values.var(axis=0, ddof=1)
+        return variance
+
+    def ceiling(self, scores: FloatArray) -> FloatArray:
+        """The highest R2 that any surrogate can reach: the share of the scores' variance not noise.
+
+        Parameters
+        ----------
+        scores
+            Shape (n_masks, n_outputs), of the same kind.
+
+        Returns
+        -------
+        Shape (n_outputs,), in [0, 1]; NaN where all scores are equal.
+        """
+        total = scores.var(axis=0, ddof=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ceiling: FloatArray = np.clip(1 - self.variance / total, 0, 1)
+        return ceiling
+
+
+def probe_noise(model: BlackBox, text: Query, repeats: int = 10) -> Noise:
+    """Ask a model about the same text several times, one request each; ask it without a store.
+
+    Raises
+    ------
+    InputError
+        If ``repeats`` is below 2.
+    """
+    if repeats < 2:
+        raise InputError(f"Got repeats={repeats}; expected at least 2.")
+    answers = [model.score([text]) for _ in range(repeats)]
+    return Noise(np.concatenate([each.values for each in answers]), answers[0].labels, answers[0].kind)
+
+
+def plain(query: Query, *, pairs: bool, what: str) -> Text:
+    """A query as the text or pair that a server can be sent.
+
+    Raises
+    ------
+    InputError
+        For hidden tokens, or for a pair where ``pairs`` is False.
+    """
+    if isinstance(query, Hidden):
+        raise InputError(
+            f"Got masking='attention' for {what}, which takes texts only. Use masking='remove' or a "
+            "replacement string."
+        )
+    if isinstance(query, tuple) and not pairs:
+        raise InputError(
+            f"Got a pair of texts for {what}, which takes single texts. Join them, or choose a shape or "
+            "template that takes pairs."
+        )
+    return query
+
+
+def _failure(state: "RetryCallState") -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None
+
+
+def _error(future: Future[Scores]) -> BaseException | None:
+    return None if future.cancelled() else future.exception()
+
+
+def _joined(parts: Sequence[Scores]) -> Scores:
+    first = parts[0]
+    for part in parts:
+        if (part.labels, part.kind) != (first.labels, first.kind):
+            raise ModelError(
+                f"The server named the labels {', '.join(part.labels)} in one answer and "
+                f"{', '.join(first.labels)} in another; expected the same ones. Pass labels=[...]."
+            )
+    return Scores(np.concatenate([part.values for part in parts]), first.labels, first.kind)
