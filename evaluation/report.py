@@ -76,7 +76,8 @@ def _fidelity_of_surrogates(fidelity: pd.DataFrame) -> Iterator[str]:
     for name, rows in fidelity.groupby("surrogate", sort=False):
         if len(rows) == 1:
             row = rows.iloc[0]
-            interval = f" [{row['r2_low']:.2f}, {row['r2_high']:.2f}]"
+            sampled = row["r2_low"] < row["r2_high"]
+            interval = f" [{row['r2_low']:.2f}, {row['r2_high']:.2f}]" if sampled else ""
             value = (
                 "undefined: the model does not vary"
                 if np.isnan(row["r2"])

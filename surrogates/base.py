@@ -26,6 +26,8 @@ class Surrogate(Protocol):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     """Attribution kinds, the first being the default."""
+    effect: ClassVar[str]
+    """The kind that tells how much a unit changes the score, in units of the score."""
     takes_counts: ClassVar[bool]
     """Whether a mask entry may count several identical units that share their parameters."""
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import get_args
 
 import numpy as np
@@ -19,6 +19,7 @@ from piste.sampling.segment import UnitChoice, segment
 from piste.sampling.space import Space, choose_targets, to_space
 from piste.surrogates.base import Surrogate
 from piste.surrogates.lime import Lime
+from piste.surrogates.rounds import AutoBudget, judge
 from piste.surrogates.shap import KernelShap
 from piste.surrogates.slalom import Slalom
 
@@ -40,16 +41,21 @@ class Options:
     units: UnitChoice = "word"
     masking: str = "remove"
     design: str | Design = "auto"
-    budget: int = 1000
+    budget: int | AutoBudget = 1000
     target: int | str | None = None
     space: str = "logit"
     tie_repeats: bool = False
     context: str | None = None
     batch_size: int = 64
     seed: int = 0
+    confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        _check_whole("budget", self.budget, MIN_BUDGET, _QUERIES_NEEDED)
+        _check_whole("budget", self.cap, MIN_BUDGET, _QUERIES_NEEDED)
+        if not 0 < self.confidence < 1:
+            raise InputError(
+                f"Got confidence={self.confidence}; expected a number between 0 and 1, such as 0.95."
+            )
         _check_whole("batch_size", self.batch_size, 1, "texts in one call of the model")
         _check_whole("seed", self.seed, 0, "as the only source of randomness")
         if self.space not in get_args(Space):
@@ -62,6 +68,11 @@ class Options:
         if not self.surrogates:
             raise InputError("Got no surrogate; expected at least one of 'lime', 'shap', 'slalom'.")
 
+    @property
+    def cap(self) -> int:
+        """The most queries per text, known before the first."""
+        return self.budget.cap if isinstance(self.budget, AutoBudget) else self.budget
+
     def plain(self) -> dict[str, object]:
         """Every option but the surrogates as a value that JSON can hold."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -70,6 +81,8 @@ class Options:
             values["units"] = "callable" if callable(self.units) else "spans"
         if isinstance(self.design, Design):
             values["design"] = self.design.name
+        if isinstance(self.budget, AutoBudget):
+            values["budget"] = asdict(self.budget)
         return values
 
 
@@ -105,6 +118,8 @@ class Explained:
         The fitted surrogates by name, and why others could not be fitted.
     n_queries
         Distinct texts that the model was asked.
+    stopped
+        Why an automatic budget asked no more; empty where the budget was a number.
     """
 
     text_id: str
@@ -120,6 +135,7 @@ class Explained:
     single_target: bool
     groups: IntArray | None
     n_queries: int
+    stopped: str = ""
     fits: Mapping[str, Surrogate] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -235,34 +251,75 @@ class _Asking:
                 f"Got {whole.values[0, columns].tolist()} for the unmasked text; expected finite "
                 "numbers. Check the model on this text."
             )
-        design, held_out_masks = self._designs(n_seen)
-        masks = np.concatenate([design.masks, held_out_masks])
-        answers = self._ask(units, masks, masking)
+        found = _Found(units, masking, columns)
+        if isinstance(options.budget, AutoBudget):
+            return self._in_rounds(found, options.budget)
+        design, held_out = self._designs(n_seen)
+        return with_fits(self._answered(found, design, held_out), options.surrogates)
+
+    def _in_rounds(self, found: "_Found", rule: AutoBudget) -> Explained:
+        """Ask in rounds, each sized by the last one's intervals, until the rule is met."""
+        n_units, most = int(found.units.seen.sum()), _n_fit(rule.cap)
+        surrogates = self.options.surrogates
+        wanted = 2 * max(sufficient_budget(each, n_units) for each in surrogates.values())
+        design, look = self._drawn(self._growing_law(), n_units, min(wanted, most)), 1
+        while True:
+            explained = with_fits(self._answered(found, design, _none(n_units)), surrogates)
+            verdict = judge(explained.fits, rule, self.options.confidence, look)
+            wanted = min(int(design.n_masks * verdict.growth) + 1, most)
+            more = wanted - design.n_masks
+            if verdict.enough or more <= 0 or design.exhaustive:
+                break
+            fresh = draw(design.name, n_units, more, self.rng, exclude=design.masks)
+            if fresh.n_masks == 0:
+                break
+            design = Design(np.concatenate([design.masks, fresh.masks]), design.name)
+            look += 1
+        reason = verdict.reason if verdict.enough else "every mask asked" if design.exhaustive else "cap reached"
+        share = HELD_OUT_SHARE / (1 - HELD_OUT_SHARE)
+        spare = min(int(design.n_masks * share), rule.cap - self.asked)
+        held_out = self._held_out(design, spare)
+        answered = self._answered(found, design, held_out)
+        return replace(
+            answered, fits=explained.fits, failures=explained.failures, stopped=f"{reason} ({look} rounds)"
+        )
+
+    def _growing_law(self) -> str:
+        """The law that rounds draw from: uniform within sizes however often it is continued."""
+        design = self.options.design
+        if not isinstance(design, str) or design in ("exhaustive", "identify"):
+            raise InputError(
+                f"Got budget='auto' with design={design!r}; expected a law that can be drawn from again. Use "
+                "design='auto', or a number as the budget."
+            )
+        return "leverage" if design == "auto" else design
+
+    def _answered(self, found: "_Found", design: Design, held_out: BoolArray) -> Explained:
+        """The model's answers to these masks; those that are known are not asked again."""
+        options, columns, n_fit = self.options, found.columns, design.n_masks
+        masks = np.concatenate([design.masks, held_out])
+        answers = self._ask(found.units, masks, found.masking)
         in_space = to_space(answers.values, answers.kind, options.space, EPSILON)
-        n_fit = design.n_masks
         scores = np.where(np.isfinite(in_space.scores), in_space.scores, np.nan)[:, columns]
-        explained = Explained(
+        return Explained(
             text_id=self.text_id,
-            units=units,
+            units=found.units,
             design=design.name,
             responses=self._responses(masks, answers, slice(n_fit)),
-            held_out=self._responses(masks, answers, slice(n_fit, None))
-            if len(held_out_masks)
-            else None,
+            held_out=self._responses(masks, answers, slice(n_fit, None)) if len(held_out) else None,
             targets=tuple(answers.labels[column] for column in columns),
             space=in_space.space,
             scores=scores[:n_fit],
             held_out_scores=scores[n_fit:],
             n_clipped=int(in_space.n_clipped[columns].sum()),
             single_target=options.target != "all",
-            groups=_groups(units) if options.tie_repeats else None,
+            groups=_groups(found.units) if options.tie_repeats else None,
             n_queries=self.asked,
         )
-        return with_fits(explained, options.surrogates)
 
     def _ask(self, units: Units, masks: BoolArray, masking: Masking) -> Answers:
         """Ask about these masks, within what is left of the budget."""
-        before, budget = self.asked, self.options.budget
+        before, budget = self.asked, self.options.cap
 
         def note(done: int, _: int) -> None:
             self.asked = before + done
@@ -290,25 +347,26 @@ class _Asking:
 
     def _designs(self, n_units: int) -> tuple[Design, BoolArray]:
         """The masks to fit to, and fresh ones to judge the fit by."""
-        options, budget = self.options, self.options.budget
+        options, budget = self.options, self.options.cap
         if isinstance(options.design, Design):
             design = _checked_design(options.design, n_units, budget)
         elif 2**n_units <= budget and options.design in ("auto", "exhaustive"):
             design = with_anchors(draw("exhaustive", n_units, 2**n_units, self.rng))
         else:
-            design = self._drawn(options.design, n_units)
-        spare = min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design))
-        if design.exhaustive or spare == 0:
-            return design, np.zeros((0, n_units), dtype=np.bool_)
-        held_out = draw(HELD_OUT_LAW, n_units, spare, self.held_out_rng, exclude=design.masks)
-        return design, held_out.masks
+            design = self._drawn(options.design, n_units, _n_fit(budget))
+        return design, self._held_out(design, min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design)))
 
-    def _drawn(self, name: str, n_units: int) -> Design:
-        """Masks of a law, and the two that every surrogate needs, within nine tenths of the budget."""
+    def _held_out(self, design: Design, n_masks: int) -> BoolArray:
+        """Fresh masks, none of them among those of the fit."""
+        if design.exhaustive or n_masks == 0:
+            return _none(design.n_units)
+        return draw(HELD_OUT_LAW, design.n_units, n_masks, self.held_out_rng, exclude=design.masks).masks
+
+    def _drawn(self, name: str, n_units: int, n_masks: int) -> Design:
+        """Masks of a law, and the two that every surrogate needs."""
         if name in ("identify", "exhaustive"):
             return self._complete(name, n_units)
         anchors = np.array([[True] * n_units, [False] * n_units])
-        n_masks = _n_fit(self.options.budget)
         if name == "auto":
             name = "leverage" if n_masks >= AMPLE * n_units else "permutation"
         if n_masks - len(anchors) < min_masks(name, n_units):
@@ -317,7 +375,7 @@ class _Asking:
 
     def _complete(self, name: str, n_units: int) -> Design:
         """Masks of a law that is worth nothing in part."""
-        budget = self.options.budget
+        budget = self.options.cap
         surrogates = self.options.surrogates.values()
         background = name == "identify" and any(
             getattr(each, "background", False) for each in surrogates
@@ -332,6 +390,20 @@ class _Asking:
                 "queries. Raise the budget, or choose design='auto' or larger units."
             )
         return design
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the unmasked text has settled: its units, how they are masked, which outputs are explained."""
+
+    units: Units
+    masking: Masking
+    columns: list[int]
+
+
+def _none(n_units: int) -> BoolArray:
+    """No masks."""
+    return np.zeros((0, n_units), dtype=np.bool_)
 
 
 def sufficient_budget(surrogate: Surrogate, n_units: int) -> int:
