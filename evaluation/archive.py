@@ -14,9 +14,11 @@ import numpy.typing as npt
 from piste._errors import InputError, ModelError
 from piste.evaluation.export import plain_number
 from piste.sampling.designs import DESIGNS
-from piste.sampling.records import Design, Responses, Text, Units
+from piste.sampling.records import Design, Hidden, Query, Responses, Text, Units
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import BUILT_IN, Explained, Failed, Options, with_fits
+from piste.surrogates.explain import BUILT_IN, with_fits
+from piste.surrogates.records import Explained, Failed, Options
+from piste.surrogates.rounds import AutoBudget
 
 FORMAT = 1
 _CLASSES = {estimator.__name__: estimator for estimator in BUILT_IN.values()}
@@ -30,12 +32,9 @@ class Contents(NamedTuple):
     outcomes: list[Explained | Failed]
     options: Options
     fingerprint: str
-    confidence: float
 
 
-def pack(
-    outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str, confidence: float
-) -> bytes:
+def pack(outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str) -> bytes:
     """A study as the bytes of an .npz file.
 
     Raises
@@ -54,7 +53,6 @@ def pack(
     manifest: dict[str, object] = {
         "format": FORMAT,
         "model": fingerprint,
-        "confidence": confidence,
         "options": options.plain(),
         "surrogates": {name: _described(surrogate) for name, surrogate in options.surrogates.items()},
         "texts": texts,
@@ -98,7 +96,13 @@ def _pack_text(explained: Explained) -> dict[str, object]:
         "n_clipped": explained.n_clipped,
         "single_target": explained.single_target,
         "n_queries": explained.n_queries,
+        "stopped": explained.stopped,
+        "example_non_finite": _shown(explained.responses.example_non_finite),
     }
+
+
+def _shown(query: Query | None) -> Text | None:
+    return query.text if isinstance(query, Hidden) else query
 
 
 def _arrays(explained: Explained) -> Arrays:
@@ -129,7 +133,7 @@ def unpack(path: Path) -> Contents:
         If the file is missing, damaged, of another format or no study at all.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = dict(archive)
         manifest = json.loads(str(arrays.pop("manifest")))
         return _unpacked(manifest, arrays)
@@ -164,17 +168,20 @@ def _unpacked(manifest: Mapping[str, Any], arrays: Arrays) -> Contents:
             prefix = f"{index}/"
             own = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
             outcomes.append(with_fits(_unpack_text(text, own), surrogates))
-    return Contents(outcomes, options, manifest["model"], manifest["confidence"])
+    return Contents(outcomes, options, manifest["model"])
 
 
 def _options(stored: Mapping[str, Any], surrogates: Mapping[str, Surrogate]) -> Options:
     design: str | Design = stored["design"]
     if design not in ("auto", *DESIGNS):  # the caller's own: its masks are with the texts
         design = Design(np.zeros((0, 0), dtype=np.bool_), stored["design"])
-    return Options(surrogates, **{**stored, "design": design})
+    budget = stored["budget"]
+    if isinstance(budget, dict):
+        budget = AutoBudget(**budget)
+    return Options(surrogates, **{**stored, "design": design, "budget": budget})
 
 
-def _tuple(value: object) -> object:
+def _tuple(value: Any) -> Any:  # noqa: ANN401 - what JSON holds
     """JSON knows no tuples."""
     return tuple(value) if isinstance(value, list) else value
 
@@ -190,11 +197,17 @@ def _unpack_failed(stored: Mapping[str, Any]) -> Failed:
 
 
 def _unpack_text(stored: Mapping[str, Any], own: Arrays) -> Explained:
-    text: Text = tuple(stored["text"]) if isinstance(stored["text"], list) else stored["text"]
-    labels = tuple(stored["labels"])
+    text, example = _tuple(stored["text"]), _tuple(stored["example_non_finite"])
 
     def answers(masks: str, values: str) -> Responses:
-        return Responses(own[masks], own[values], labels, stored["output_kind"], stored["n_queries"])
+        return Responses(
+            own[masks],
+            own[values],
+            tuple(stored["labels"]),
+            stored["output_kind"],
+            stored["n_queries"],
+            example,
+        )
 
     return Explained(
         text_id=stored["text_id"],
@@ -212,4 +225,5 @@ def _unpack_text(stored: Mapping[str, Any], own: Arrays) -> Explained:
         single_target=stored["single_target"],
         groups=own.get("groups"),
         n_queries=stored["n_queries"],
+        stopped=stored["stopped"],
     )

@@ -7,7 +7,8 @@ import pandas as pd
 
 from piste.fitting.result import Status
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import Explained, Failed, sufficient_budget
+from piste.surrogates.explain import sufficient_budget
+from piste.surrogates.records import Explained, Failed
 
 COLUMNS = (
     "text_id",
@@ -84,8 +85,9 @@ def _text_rows(explained: Explained, low_fidelity: set[tuple[str, str, str]]) ->
 def _statuses(explained: Explained, surrogate: Surrogate, kind: str) -> np.ndarray:
     """Status texts, shape (n_targets, n_seen)."""
     words = np.array(surrogate.unit_status(kind), dtype=object)
-    if not explained.exhaustive:
-        budget = sufficient_budget(surrogate, int(explained.units.seen.sum()))
+    n_units = int(explained.units.seen.sum())
+    if surrogate.min_queries(n_units) <= 2**n_units and not explained.exhaustive:
+        budget = sufficient_budget(surrogate, n_units)
         words[words == Status.UNDERDETERMINED] = (
             f"{Status.UNDERDETERMINED}: design 'auto' with budget {budget} would do"
         )

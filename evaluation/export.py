@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
+from errno import EISDIR
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def json_text(content: object) -> str:
-    """Indented JSON with sorted keys, so that equal contents are equal bytes; NaN and infinity become null."""
+    """Indented JSON with sorted keys: equal contents, equal bytes. NaN and infinity become null."""
     text = json.dumps(
         _finite(content), indent=2, sort_keys=True, ensure_ascii=False, default=plain_number
     )
@@ -59,6 +60,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     ready: list[tuple[str, Path]] = []
     try:
         for path, content in files.items():
+            if path.is_dir():
+                raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             ready.append((temporary, path))
             with os.fdopen(handle, "wb") as file:

@@ -7,7 +7,8 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from piste._typing import FloatArray
-from piste.surrogates.explain import HELD_OUT_LAW, Explained, Failed
+from piste.surrogates.explain import HELD_OUT_LAW
+from piste.surrogates.records import Explained, Failed
 
 COLUMNS = (
     "text",
@@ -24,7 +25,7 @@ COLUMNS = (
     "status",
 )
 ALL_MASKS = "all masks"
-LOW_R2 = 0.5  # what leaves half of the variance unexplained is not a description of the model
+LOW_R2 = 0.5  # what leaves half of the variance unexplained does not describe the model
 N_BOOTSTRAP = 1000
 _ROUNDING = 1e-9  # relative: answers closer than that are the same
 UNDEFINED = "undefined"
@@ -48,8 +49,8 @@ def measure_fidelity(
     """Mean squared error, R2 and rank correlation of predictions.
 
     ``R2 = 1 - MSE / variance of the answers``: 1 is perfect, 0 is the mean of the answers, below is
-    worse than that; undefined (NaN) where the answers do not vary. The interval is the bootstrap's percentile
-    interval over masks.
+    worse than that; undefined (NaN) where the answers do not vary. The interval is the bootstrap's
+    percentile interval over masks.
 
     Parameters
     ----------

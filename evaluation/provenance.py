@@ -4,12 +4,14 @@ import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import EPSILON, Explained, Failed, Options
+from piste.surrogates.explain import EPSILON
+from piste.surrogates.records import Explained, Failed, Options
 
 SCHEMA_VERSION = 1
 LIBRARIES = (
@@ -28,9 +30,8 @@ def provenance(
     outcomes: Sequence[Explained | Failed],
     options: Options,
     fingerprint: str,
-    confidence: float,
     fidelity: pd.DataFrame,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Model, options, budget spent, fidelity and versions: what ``out.meta.json`` holds."""
     explained = [outcome for outcome in outcomes if isinstance(outcome, Explained)]
     return {
@@ -41,7 +42,6 @@ def provenance(
             for name, surrogate in options.surrogates.items()
         },
         **options.plain(),
-        "confidence": confidence,
         "clip_epsilon": EPSILON,
         "n_queries": sum(outcome.n_queries for outcome in outcomes),
         "n_clipped": sum(text.n_clipped for text in explained),
@@ -58,7 +58,7 @@ def _parameters(surrogate: Surrogate) -> Mapping[str, object]:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    return value is None or isinstance(value, bool | int | float | str | np.generic)
 
 
 def _text_meta(outcome: Explained | Failed) -> dict[str, object]:
@@ -77,6 +77,7 @@ def _text_meta(outcome: Explained | Failed) -> dict[str, object]:
         "n_masks": len(outcome.responses.masks),
         "n_held_out": 0 if outcome.held_out is None else len(outcome.held_out.masks),
         "n_queries": outcome.n_queries,
+        "stopped": outcome.stopped,
         "n_clipped": outcome.n_clipped,
         "n_non_finite": _n_non_finite(outcome),
         "output_kind": outcome.responses.kind,

@@ -9,6 +9,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from piste.evaluation.attributions import UNSEEN
+from piste.evaluation.fidelity import LOW, UNDEFINED
 from piste.evaluation.study import Study
 
 MOST_TEXTS = 3  # beyond these a table for each text would scroll away
@@ -20,33 +22,35 @@ def terminal_report(study: Study) -> RenderableType:
     Green raises the explained score, red lowers it, and blue marks importances above the mean; the
     strongest colour of a column belongs to its largest magnitude.
     """
+    fitted = study.attributions[study.attributions["target"] != ""]
+    sets = list(dict.fromkeys(zip(fitted["text_id"], fitted["target"], strict=True)))
     shown: list[RenderableType] = []
-    groups = study.attributions[study.attributions["surrogate"] != ""].groupby(
-        ["text_id", "target"], sort=False
-    )
-    for (text_id, target), rows in groups:
-        if len(shown) == MOST_TEXTS:
-            shown.append(Text(f"… and {groups.ngroups - MOST_TEXTS} more", style="dim"))
-            break
-        shown.append(_text_table(f"text {text_id} · {target} · {rows['space'].iloc[0]}", rows))
+    for text_id, target in sets[:MOST_TEXTS]:
+        rows = fitted[(fitted["text_id"] == text_id) & (fitted["target"] == target)]
+        # Above the table, not as its title, which would be wrapped to the table's width.
+        title = f"text {text_id} · {target} · {rows['space'].iloc[0]}"
+        shown.append(Text(_one_line(title), style="italic"))
+        shown.append(_text_table(rows))
+    if len(sets) > MOST_TEXTS:
+        shown.append(Text(f"… and {len(sets) - MOST_TEXTS} more", style="dim"))
     return Group(*shown, _fidelity_lines(study))
 
 
-def _text_table(title: str, rows: pd.DataFrame) -> Table:
-    table = Table(title=title, title_justify="left")
+def _text_table(rows: pd.DataFrame) -> Table:
+    """One text and target: a row per unit, a column per surrogate and kind."""
+    table = Table()
+    units = rows.drop_duplicates("unit")
+    words = zip(units["token"], units["status"], strict=True)
     table.add_column("unit")
-    wide = rows.pivot(index="unit", columns=["surrogate", "kind"], values="score")
-    for surrogate, kind in wide.columns:
-        table.add_column(f"{surrogate}\n{kind}", justify="right")
-    largest = wide.abs().max()
-    # Pivoting repeats tokens for each column; the first column's rows hold each unit once.
-    units = rows.drop_duplicates("unit").set_index("unit")
-    for unit, scores in wide.iterrows():
-        token, unseen = units.loc[unit, "token"], units.loc[unit, "status"] == "unseen"
-        table.add_row(
-            Text(_one_line(str(token)), style="dim" if unseen else ""),
-            *(_cell(score, largest[column], column[1]) for column, score in scores.items()),
-        )
+    columns = [
+        [Text(_one_line(token), style="dim" if status == UNSEEN else "") for token, status in words]
+    ]
+    for surrogate, kind in dict.fromkeys(zip(rows["surrogate"], rows["kind"], strict=True)):
+        table.add_column(Text(f"{surrogate}\n{kind}"), justify="right")
+        scores = rows.loc[(rows["surrogate"] == surrogate) & (rows["kind"] == kind), "score"]
+        columns.append([_cell(score, scores.abs().max(), kind) for score in scores])
+    for cells in zip(*columns, strict=True):
+        table.add_row(*cells)
     return table
 
 
@@ -68,22 +72,27 @@ def _fidelity_lines(study: Study) -> Text:
     for line in _fidelity_of_surrogates(study.fidelity):
         lines.append(line + "\n", style="dim")
     n_queries = study.meta["n_queries"]
-    lines.append(f"{n_queries} model queries, at most {study.options.budget} per text", style="dim")
+    lines.append(f"{n_queries} model queries, at most {study.options.cap} per text", style="dim")
     return lines
 
 
 def _fidelity_of_surrogates(fidelity: pd.DataFrame) -> Iterator[str]:
-    for name, rows in fidelity.groupby("surrogate", sort=False):
+    for name in fidelity["surrogate"].unique():
+        rows = fidelity[fidelity["surrogate"] == name]
         if len(rows) == 1:
-            row = rows.iloc[0]
-            sampled = row["r2_low"] < row["r2_high"]
-            interval = f" [{row['r2_low']:.2f}, {row['r2_high']:.2f}]" if sampled else ""
-            value = (
-                "undefined: the model does not vary"
-                if np.isnan(row["r2"])
-                else f"{row['r2']:.2f}{interval}"
-            )
-            yield f"{name}: R² {value} on {row['n_masks']} masks ({row['mask_law']})"
+            yield f"{name}: {_fidelity_of_one(rows.iloc[0])}"
         else:
-            low = int((rows["status"] == "low").sum())
-            yield f"{name}: median R² {rows['r2'].median():.2f} over {len(rows)} fits, {low} of them low"
+            low, undefined = ((rows["status"] == status).sum() for status in (LOW, UNDEFINED))
+            yield (
+                f"{name}: median R² {rows['r2'].median():.2f} over {len(rows)} fits, {low} of them "
+                f"low, {undefined} undefined"
+            )
+
+
+def _fidelity_of_one(row: pd.Series) -> str:
+    where = f"on {row['n_masks']} masks ({row['mask_law']})"
+    if np.isnan(row["r2"]):
+        return f"R² undefined {where}: the model does not vary there"
+    sampled = row["r2_low"] < row["r2_high"]
+    interval = f" [{row['r2_low']:.2f}, {row['r2_high']:.2f}]" if sampled else ""
+    return f"R² {row['r2']:.2f}{interval} {where}"

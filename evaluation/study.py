@@ -24,14 +24,8 @@ from piste.sampling.models import load_model
 from piste.sampling.records import Design, Responses, Text
 from piste.sampling.segment import UnitChoice
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import (
-    Explained,
-    Failed,
-    Options,
-    explain_text,
-    named_surrogates,
-    with_fits,
-)
+from piste.surrogates.explain import explain_text, named_surrogates, with_fits
+from piste.surrogates.records import Explained, Failed, Options
 
 
 def explain(  # noqa: PLR0913 - the one place where every option of a run is named
@@ -104,13 +98,9 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     --------
     >>> study = explain(lambda texts: [float("good" in text) for text in texts], "a good film",
     ...                 surrogates="shap", space="raw")
-    >>> study.attributions[["token", "score"]].values.tolist()
+    >>> study.attributions[["token", "score"]].round(6).replace(0, 0).values.tolist()
     [['a', 0.0], ['good', 1.0], ['film', 0.0]]
     """
-    if not 0 < confidence < 1:
-        raise InputError(
-            f"Got confidence={confidence}; expected a number between 0 and 1, such as 0.95."
-        )
     options = Options(
         named_surrogates(surrogates),
         units=units,
@@ -123,6 +113,7 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         context=context,
         batch_size=batch_size,
         seed=seed,
+        confidence=confidence,
     )
     box = load_model(model)
     choose_masking(masking, box)  # refuse before the first query
@@ -130,10 +121,10 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     names = _names(text_ids, len(listed))
     outcomes = []
     for index, (name, text) in enumerate(zip(names, listed, strict=True)):
-        hook = None if progress is None else _shifted(progress, index, len(listed), budget)
+        hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
         outcomes.append(explain_text(box, text, name, options, hook))
     _refuse_if_nothing_came_out(outcomes)
-    study = Study(outcomes, options, box.fingerprint, confidence)
+    study = Study(outcomes, options, box.fingerprint)
     study.warn()
     return study
 
@@ -152,21 +143,16 @@ class Study:
     """
 
     def __init__(
-        self,
-        outcomes: Sequence[Explained | Failed],
-        options: Options,
-        fingerprint: str,
-        confidence: float,
+        self, outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str
     ) -> None:
         self.outcomes = list(outcomes)
         self.options = options
         self.fingerprint = fingerprint
-        self.confidence = confidence
 
     @cached_property
     def fidelity(self) -> pd.DataFrame:
         """Held-out fidelity of every fit, columns of `piste.evaluation.fidelity`."""
-        return fidelity_table(self.outcomes, self.confidence, self.options.seed)
+        return fidelity_table(self.outcomes, self.options.confidence, self.options.seed)
 
     @cached_property
     def attributions(self) -> pd.DataFrame:
@@ -175,7 +161,7 @@ class Study:
 
     @cached_property
     def responses(self) -> pd.DataFrame:
-        """Every mask and answer: text, use (fit or held-out), mask (1 keeps a unit), one column a label."""
+        """Every mask and answer: text, use (fit, held-out), mask (1 keeps a unit), then the labels."""
         frames = [
             _answer_rows(explained.text_id, use, answers)
             for explained in self._explained()
@@ -219,12 +205,12 @@ class Study:
         ]
         _refuse_if_nothing_came_out(outcomes)
         options = replace(self.options, surrogates=chosen)
-        return Study(outcomes, options, self.fingerprint, self.confidence)
+        return Study(outcomes, options, self.fingerprint)
 
     @property
-    def meta(self) -> dict[str, object]:
+    def meta(self) -> dict[str, Any]:
         """Where the numbers come from: model, options, budget spent, fidelity, versions."""
-        return provenance(self.outcomes, self.options, self.fingerprint, self.confidence, self.fidelity)
+        return provenance(self.outcomes, self.options, self.fingerprint, self.fidelity)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the attributions as CSV, and `meta` beside them as ``NAME.meta.json``.
@@ -254,7 +240,7 @@ class Study:
         InputError
             If a surrogate is not one of piste's own, or the file cannot be written.
         """
-        content = pack(self.outcomes, self.options, self.fingerprint, self.confidence)
+        content = pack(self.outcomes, self.options, self.fingerprint)
         write_files({Path(path): content})
 
     def warn(self) -> None:
@@ -326,7 +312,7 @@ def _built_in(text: Any) -> Any:  # noqa: ANN401 - whatever the caller's list ho
 def _names(text_ids: Sequence[str] | None, n_texts: int) -> list[str]:
     if text_ids is None:
         return [str(index) for index in range(n_texts)]
-    names = [str(name) for name in text_ids]
+    names = [str(name).encode("utf-8", "replace").decode() for name in text_ids]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if len(names) != n_texts or repeated:
         raise InputError(

@@ -9,6 +9,53 @@ from piste.fitting import _slalom_kernels as kernels
 
 
 @dataclass(frozen=True)
+class Answers:
+    """What was answered to distinct masks.
+
+    Parameters
+    ----------
+    masks
+        Shape (n_rows, n_units), float64, no two rows alike.
+    scores
+        Shape (n_rows, n_outputs): mean answers.
+    weights
+        Shape (n_rows,), positive: how many answers each row stands for.
+    scatter
+        Shape (n_rows, n_outputs): weighted squared deviations of a row's answers from their mean, which
+        no model of masks can explain.
+    """
+
+    masks: FloatArray
+    scores: FloatArray
+    weights: FloatArray
+    scatter: FloatArray
+
+    def take(self, kept: BoolArray) -> "Answers":
+        """The answers to some of the masks."""
+        return Answers(self.masks[kept], self.scores[kept], self.weights[kept], self.scatter[kept])
+
+
+def merge_repeats(masks: FloatArray, scores: FloatArray, weights: FloatArray) -> Answers:
+    """One row per distinct mask: a weight means the same as that many repetitions of the row.
+
+    Rows come out in an order of their own, whatever order they were given in.
+    """
+    small = masks.max() < 256 and bool((masks == np.floor(masks)).all())
+    keys = np.ascontiguousarray(masks, dtype=np.uint8 if small else np.float64)
+    as_bytes = keys.view(f"V{keys.strides[0]}").ravel()
+    _, first, row = np.unique(as_bytes, return_index=True, return_inverse=True)
+    total = _summed(row, weights[:, None])[:, 0]
+    mean = _summed(row, weights[:, None] * scores) / total[:, None]
+    scatter = _summed(row, weights[:, None] * (scores - mean[row]) ** 2)
+    return Answers(masks[first], mean, total, scatter)
+
+
+def _summed(row: IntArray, terms: FloatArray) -> FloatArray:
+    """Sums of terms (n_masks, n_outputs) over the masks of each row."""
+    return np.column_stack([np.bincount(row, column) for column in terms.T])
+
+
+@dataclass(frozen=True)
 class MaskRows:
     """The matrix of masks ``M``, each row stored as what it keeps or what it removes.
 
@@ -34,15 +81,8 @@ class MaskRows:
     def from_masks(cls, masks: FloatArray, *, background: bool) -> "MaskRows":
         """Rows of ``masks`` (n_rows, n_units); a background column, always present, goes in front."""
         full = masks.max(axis=0)
-        if background:
-            masks = np.column_stack([np.ones(len(masks)), masks])
-            full = np.concatenate([[1.0], full])
-        missing = full - masks
-        removed = (missing != 0).sum(axis=1) < (masks != 0).sum(axis=1)
-        entries = np.where(removed[:, None], missing, masks)
-        rows, listed = np.nonzero(entries)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(masks)))])
-        return cls(indptr, listed, entries[rows, listed], removed, full)
+        rows = kernels.list_rows(np.ascontiguousarray(masks), full, background)
+        return cls(*rows, np.concatenate([[1.0], full]) if background else full)
 
     @property
     def _arrays(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray, FloatArray]:

@@ -19,6 +19,40 @@ CANCELLATION = 1e-6
 
 
 @jit
+def list_rows(
+    masks: FloatArray, full: FloatArray, background: bool
+) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
+    """Each row as what it keeps or what it removes: ``indptr, listed, counts, removed``.
+
+    The background, where there is one, is column 0: every row keeps it and the units follow.
+    """
+    n_rows, n_units = masks.shape
+    first = 1 if background else 0
+    removed = np.empty(n_rows, dtype=np.bool_)
+    indptr = np.zeros(n_rows + 1, dtype=np.int64)
+    for row in range(n_rows):
+        kept, missing = first, 0
+        for unit in range(n_units):
+            kept += masks[row, unit] != 0.0
+            missing += masks[row, unit] != full[unit]
+        removed[row] = missing < kept
+        indptr[row + 1] = indptr[row] + (missing if removed[row] else kept)
+    listed = np.empty(indptr[-1], dtype=np.int64)
+    counts = np.empty(indptr[-1])
+    at = 0
+    for row in range(n_rows):
+        if background and not removed[row]:
+            listed[at], counts[at] = 0, 1.0
+            at += 1
+        for unit in range(n_units):
+            count = full[unit] - masks[row, unit] if removed[row] else masks[row, unit]
+            if count != 0.0:
+                listed[at], counts[at] = first + unit, count
+                at += 1
+    return indptr, listed, counts, removed
+
+
+@jit
 def times(
     indptr: IntArray,
     listed: IntArray,
@@ -114,33 +148,32 @@ def weighted_gram(
     full: FloatArray,
     weights: FloatArray,
 ) -> FloatArray:
-    """``M.T @ diag(weights[k]) @ M`` for every row ``k`` of weights, shape (n_weights, n_units, n_units).
+    """``M.T @ diag(weights[k]) @ M`` for every row of weights, shape (n_weights, n_units, n_units).
 
     For removal rows, ``sum c (full - L)(full - L)^T`` expands into ``(sum c) full full^T`` minus the
     two rank-one terms with ``d = sum c L`` plus the listed pairs.
     """
-    n_weights, n_units = weights.shape[0], len(full)
-    out = np.zeros((n_weights, n_units, n_units))
-    changed = np.zeros((n_weights, n_units))
-    total = np.zeros(n_weights)
-    for row in range(len(removed)):
-        if removed[row]:
-            for k in range(n_weights):
-                total[k] += weights[k, row]
-        for at in range(indptr[row], indptr[row + 1]):
-            for k in range(n_weights):
-                scaled = weights[k, row] * counts[at]
+    n_units = len(full)
+    out = np.zeros((len(weights), n_units, n_units))
+    for k in range(len(weights)):
+        gram = out[k]  # one after the other, so that a whole matrix stays in cache
+        changed = np.zeros(n_units)
+        total = 0.0
+        for row in range(len(removed)):
+            weight = weights[k, row]
+            if removed[row]:
+                total += weight
+            for at in range(indptr[row], indptr[row + 1]):
+                scaled = weight * counts[at]
+                gram_row = gram[listed[at]]
                 if removed[row]:
-                    changed[k, listed[at]] += scaled
+                    changed[listed[at]] += scaled
                 for other in range(indptr[row], at + 1):
-                    out[k, listed[at], listed[other]] += scaled * counts[other]
-    for k in range(n_weights):
+                    gram_row[listed[other]] += scaled * counts[other]
         for i in range(n_units):
             for j in range(i + 1):
-                out[k, i, j] += (
-                    total[k] * full[i] * full[j] - changed[k, i] * full[j] - full[i] * changed[k, j]
-                )
-                out[k, j, i] = out[k, i, j]
+                gram[i, j] += total * full[i] * full[j] - changed[i] * full[j] - full[i] * changed[j]
+                gram[j, i] = gram[i, j]
     return out
 
 
@@ -153,6 +186,7 @@ def warm_up() -> None:
         np.ones(1, dtype=np.bool_),
         np.ones(2),
     )
+    list_rows(np.ones((1, 2)), np.ones(2), True)
     times(*row, np.ones((2, 1)), 1)
     transposed_times(*row, np.ones((1, 1)))
     weighted_gram(*row, np.ones((1, 1)))

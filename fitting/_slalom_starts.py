@@ -1,81 +1,71 @@
-"""Where a SLALOM fit starts: the objective has local minima, so from several importances.
-
-Only importances are needed, shape (n_columns,) with the background, if any, in front: the solver finds
-the best values for them.
-"""
+"""Where a SLALOM fit starts: only importances are needed, the solver finds the best values for them."""
 
 import numpy as np
+from scipy.linalg import LinAlgError, eigh
 
-from piste._typing import BoolArray, FloatArray
+from piste._typing import FloatArray
+from piste.fitting._cholesky import factorise
+from piste.fitting._slalom_solver import Problem
 
-# The background's share of attention on the full text at each start: nearly the published model,
-# half way, and nearly the additive model (the family's two ends, design of the solver).
+# The background's share of attention on the full text at each even start: nearly the published model,
+# half way, and nearly the additive model (the family's two ends).
 BACKGROUND_SHARES = (0.1, 0.5, 0.9)
+# Rounds of reweighting: the first round's weights are wrong by the spread of importances, the second's
+# by the first's error.
+N_ROUNDS = 3
+# Largest change of a weight in one round, relative to the median one, up or down: noise can make it
+# negative.
+LARGEST = 1e3
+# Ridge, relative to the mean squared column, on both matrices of a pencil that may be singular: their
+# common null vectors get the eigenvalue 1, the largest there is.
+RIDGE = 1e-13
 
 
-def starting_importances(
-    masks: FloatArray, scores: FloatArray, published: list[FloatArray], *, background: bool
-) -> list[FloatArray]:
-    """Importances to start from; masks (n_rows, n_units), scores (n_rows,) of one output.
+def even_importances(problem: Problem) -> list[FloatArray]:
+    """Equally important units with a small, an equal and a large background, each (n_columns,)."""
+    even = np.zeros(problem.rows.n_columns)
+    if not problem.background:
+        return [even]
+    starts = [even.copy() for _ in BACKGROUND_SHARES]
+    for start, share in zip(starts, BACKGROUND_SHARES, strict=True):
+        start[0] = np.log(problem.rows.full[1:].sum() * share / (1 - share))
+    return starts
 
-    ``published`` holds importances (n_units,) of the model without a background, if they are known:
-    the smallest background starts from them.
+
+def rational_importance(problem: Problem) -> FloatArray:
+    """Importances (n_columns,) from an eigenproblem: exact where the answers are a SLALOM's.
+
+    Multiplied out, the model is linear in ``w`` and ``u = w v``, for any masks at all:
+
+        sum_j M_rj u_j - y_r sum_j M_rj w_j = 0.
+
+    Noise of variance ``e`` in ``y_r`` adds ``e W_r^2`` to the square of the left side on average, so
+
+        min over u and w of  sum_r c_r (M_r u - y_r M_r w)^2 / sum_r c_r (M_r w)^2
+
+    is not biased by it: with u eliminated, the smallest eigenvector of a symmetric pencil. Rows get
+    ``c_r = weight_r / W_r^2`` from the round before, which makes them errors of the model itself
+    (Sanathanan & Koerner 1963, doi:10.1109/TAC.1963.1105517).
     """
-    n_units = masks.shape[1]
-    even = np.zeros(n_units)
-    if background:
-        units = [published[0] if published else even, even, even]
-        starts = [
-            np.concatenate([[np.log(np.exp(own).sum() * share / (1 - share))], own])
-            for share, own in zip(BACKGROUND_SHARES, units, strict=True)
-        ]
-    else:
-        starts = [even]
-    solved = _from_short_texts(masks, scores, background=background)
-    return starts if solved is None else [solved, *starts]
-
-
-def _from_short_texts(masks: FloatArray, scores: FloatArray, *, background: bool) -> FloatArray | None:
-    """Importances solved from single units and pairs, where the masks hold enough of them.
-
-    With ``F_i`` the score of unit i alone, ``F_ij`` that of a pair and ``a_i = w_i / w_0``,
-
-        without a background   log a_i - log a_j = log((F_ij - F_j) / (F_i - F_ij)),
-        with one               a_i (F_ij - F_i) + a_j (F_ij - F_j) = F_i + F_j - F_ij - v_0,
-
-    each a linear system over the pairs; the first is weighted by the inverse variance of its
-    right-hand side, since it loses all precision where a pair's score meets a single one's.
-    """
-    n_units = masks.shape[1]
-    size = masks.sum(axis=1)
-    singles, pairs = np.flatnonzero(size == 1), np.flatnonzero(_is_pair(masks, size))
-    alone = np.full(n_units, np.nan)
-    alone[masks[singles].argmax(axis=1)] = scores[singles]
-    empty = scores[size == 0]
-    if np.isnan(alone).any() or len(pairs) < n_units - 1 or (background and len(empty) == 0):
-        return None
-    i, j = np.nonzero(masks[pairs])[1].reshape(-1, 2).T
-    left, right, both = alone[i], alone[j], scores[pairs]
-    at = np.arange(len(pairs))
-    system = np.zeros((len(pairs), n_units))
-    if background:
-        system[at, i], system[at, j] = both - left, both - right
-        ratio = np.linalg.lstsq(system, left + right - both - empty.mean(), rcond=None)[0]
-        smallest = 1e-6 * max(np.abs(ratio).max(), 1e-300)
-        return np.concatenate([[0.0], np.log(np.maximum(ratio, smallest))])
-    up, down = both - right, left - both
-    inside = up * down > 0
-    system[at, i], system[at, j] = 1.0, -1.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        odds = np.where(inside, np.log(up / down), 0.0)
-        precision = np.where(inside, np.abs(up * down / (left - right)), 0.0)
-    log_ratio: FloatArray = np.linalg.lstsq(system * precision[:, None], odds * precision, rcond=None)[
-        0
-    ]
-    return log_ratio
-
-
-def _is_pair(masks: FloatArray, size: FloatArray) -> BoolArray:
-    """Rows that keep exactly two different units, once each."""
-    pair: BoolArray = (size == 2) & (masks.max(axis=1) == 1)
-    return pair
+    rows, scores = problem.rows, problem.scores
+    importance = np.zeros(rows.n_columns)
+    for _ in range(N_ROUNDS):
+        w = np.exp(importance)
+        c = problem.weights / rows.times(w[:, None], 1)[:, 0] ** 2
+        powers = np.concatenate([[c], (c[:, None] * scores).T, (c * (scores**2).sum(axis=1))[None]])
+        grams = w[:, None] * rows.weighted_gram(powers) * w
+        plain, by_score = grams[0], grams[1:-1]
+        ridge = RIDGE * np.trace(plain) / len(plain) * np.eye(len(plain))
+        plain, left = plain + ridge, grams[-1] + ridge
+        half = factorise(plain).half(np.concatenate(list(by_score), axis=1))
+        for output in np.split(half, len(by_score), axis=1):
+            left -= output.T @ output
+        try:
+            change = eigh(left, plain, subset_by_index=[0, 0])[1][:, 0]
+        except LinAlgError:  # singular in spite of the ridge
+            break
+        # Where the masks fall into parts that never meet, each part has a sign of its own.
+        change = np.abs(change) / max(np.median(np.abs(change)), 1e-300)
+        importance += np.log(np.clip(change, 1 / LARGEST, LARGEST))
+        importance -= importance.mean()
+    return importance

@@ -300,13 +300,14 @@ def covariance(
     """
     n_rows = len(residuals)
     white = np.sqrt(fit.weights) * residuals
-    df, unknown = n_rows - fit.n_effective, fit.unknown
-    variance = float(white @ white) / df if df > 0 else np.inf
+    df, unknown = _degrees(n_rows, fit), fit.unknown
+    per_degree = 1.0 / df if df > 0 else 0.0  # with none left, every error is infinite anyway
+    variance = float(white @ white) * per_degree
     if kind == "classical":
-        matrix = _finite(variance) * fit.influence.T @ fit.influence
+        matrix = variance * fit.influence.T @ fit.influence
     elif kind in ("HC0", "HC1"):
         terms = fit.influence * white[:, None]
-        matrix = terms.T @ terms * (_finite(n_rows / df) if kind == "HC1" else 1.0)
+        matrix = terms.T @ terms * (n_rows * per_degree if kind == "HC1" else 1.0)
     elif kind in ("HC2", "HC3"):
         left = 1.0 - fit.leverage
         alone = fit.leverage > _FULL_LEVERAGE
@@ -314,21 +315,22 @@ def covariance(
             alone, 0.0, white / np.where(alone, 1.0, np.sqrt(left) if kind == "HC2" else left)
         )
         terms = fit.influence * adjusted[:, None]
-        matrix, unknown = terms.T @ terms, _also_unknown(fit, alone)
+        matrix, unknown = terms.T @ terms, _also_unknown(fit, fit.influence[alone])
     else:
         if units is None:
             raise InputError(f"Got covariance {kind!r} without sampling units; expected them.")
         matrix, unknown, df = _by_units(fit, white, units, fixed_answers=kind == "design")
     bias = np.zeros(len(fit.scale))
     if shrunk is not None:
-        matrix = matrix + _finite(variance) * (fit.bread * fit.ridge) @ fit.bread
+        matrix = matrix + variance * (fit.bread * fit.ridge) @ fit.bread
         bias = fit.bread_without_ridge @ (fit.ridge * shrunk)
     return Covariance(matrix, bias, unknown, fit.scale, df)
 
 
-def _finite(number: float) -> float:
-    """Where no degrees of freedom are left the errors are infinite anyway; NaN must not spread."""
-    return number if 0 <= number < np.inf else 0.0
+def _degrees(n_answers: int, fit: Linearisation) -> float:
+    """Degrees of freedom left; a rounding error's worth counts as none."""
+    df = n_answers - fit.n_effective
+    return df if df > 1e-9 * n_answers else 0.0
 
 
 def _free_directions(gauge: FloatArray | None, scale: FloatArray) -> FloatArray:
@@ -339,11 +341,11 @@ def _free_directions(gauge: FloatArray | None, scale: FloatArray) -> FloatArray:
     return np.ascontiguousarray(q[:, len(gauge) :])
 
 
-def _also_unknown(fit: Linearisation, alone: BoolArray) -> FloatArray:
-    """The null directions, and those in which rows of full leverage move the parameters."""
-    moved = fit.influence[alone].T
-    lengths = np.linalg.norm(moved * fit.scale[:, None], axis=0)
-    return np.column_stack([fit.unknown, moved[:, lengths > 0] / lengths[lengths > 0]])
+def _also_unknown(fit: Linearisation, moves: FloatArray) -> FloatArray:
+    """The null directions, and the moves (n_moves, n_parameters) of answers that are fitted exactly."""
+    lengths = np.linalg.norm(moves * fit.scale, axis=1)
+    moved = lengths > 0
+    return np.column_stack([fit.unknown, (moves[moved] / lengths[moved, None]).T])
 
 
 def _by_units(
@@ -351,18 +353,18 @@ def _by_units(
 ) -> tuple[FloatArray, FloatArray, float]:
     """Sandwich over sampling units: matrix, unknown directions, degrees of freedom."""
     share_open = 1.0 - units.fraction if fixed_answers else np.ones(units.n_units)
-    adjusted, alone = _without_own_pull(fit, white, units, share_open)
+    adjusted, moves = _without_own_pull(fit, white, units, share_open)
     totals = units.totals(fit.influence * adjusted[:, None])
-    unknown = _also_unknown(fit, alone)
+    unknown = _also_unknown(fit, moves)
     if not fixed_answers:
-        return totals.T @ totals, unknown, units.n_units - fit.n_effective
+        return totals.T @ totals, unknown, _degrees(units.n_units, fit)
     spread = totals - units.stratum_means(totals)
     counts = units.stratum_counts()
     spread = np.where(counts[:, None] > 1, spread, totals)  # one unit has no spread: its size instead
     factor = np.sqrt(share_open * counts / np.maximum(counts - 1, 1))
     terms = spread * factor[:, None]
     n_open = int((share_open > 0).sum())
-    df = n_open - fit.n_effective if n_open else np.inf
+    df = _degrees(n_open, fit) if n_open else np.inf
     return terms.T @ terms, unknown, df
 
 
@@ -371,16 +373,17 @@ def _by_units(
 # all of it has the same bend for that share: only 1 - f of H_gg is due to the draw.
 def _without_own_pull(
     fit: Linearisation, white: FloatArray, units: SamplingUnits, share_open: FloatArray
-) -> tuple[FloatArray, BoolArray]:
-    """Residuals as if each unit had not been fitted, and the rows of units that hold a fit alone."""
+) -> tuple[FloatArray, FloatArray]:
+    """Residuals as if each unit had not been fitted, and moves of what is fitted exactly."""
     adjusted = np.zeros(len(white))
-    alone = np.zeros(len(white), dtype=np.bool_)
+    moves = [np.empty((0, len(fit.scale)))]
     for rows in units.rows_by_count():
         hat = np.einsum("gkp,glp->gkl", fit.influence[rows], fit.design[rows])
-        values, vectors = np.linalg.eigh(hat * share_open[units.unit[rows[:, 0]], None, None])
-        held = values > _FULL_LEVERAGE
-        inverse = np.where(held, 0.0, 1.0 / np.where(held, 1.0, 1.0 - values))
+        values, vectors = np.linalg.eigh(hat)
+        still_open = share_open[units.unit[rows[:, 0]], None]
+        held = (values > _FULL_LEVERAGE) & (still_open > 0)
+        inverse = np.where(held, 0.0, 1.0 / np.where(held, 1.0, 1.0 - values * still_open))
         inside = np.einsum("gkv,gk->gv", vectors, white[rows])
         adjusted[rows] = np.einsum("gkv,gv->gk", vectors, inverse * inside)
-        alone[rows] = held.any(axis=1)[:, None]
-    return adjusted, alone
+        moves.append(np.einsum("gkv,gkp->gvp", vectors, fit.influence[rows])[held])
+    return adjusted, np.concatenate(moves)

@@ -57,7 +57,7 @@ class PairFit:
 
     def predict(self, masks: FloatArray) -> FloatArray:
         """What the units of each mask add to F(empty), shape (n_masks, n_outputs)."""
-        return masks @ self.main.T + 0.5 * np.einsum("ri,oij,rj->ro", masks, self.pairs, masks)
+        return pair_model(masks, self.main, self.pairs)
 
 
 def fit_pairs(masks: FloatArray, gains: FloatArray, weights: FloatArray, total: FloatArray) -> PairFit:
@@ -68,8 +68,8 @@ def fit_pairs(masks: FloatArray, gains: FloatArray, weights: FloatArray, total: 
         \min \sum_z w_z \Big(g_z - \sum_i z_i a_i - \sum_{i<j} z_i z_j a_{ij}\Big)^2
         \quad\text{subject to}\quad \sum_i a_i + \sum_{i<j} a_{ij} = t
 
-    The constraint is eliminated. Of equally good solutions the one nearest to equal main effects ``t /
-    n`` without any pair is returned. With all masks and the Shapley kernel as weights this is Faith-SHAP.
+    The constraint is eliminated. Of equally good solutions the one nearest to equal main effects
+    ``t / n`` and no pairs is returned. All masks under the Shapley kernel give Faith-SHAP.
 
     Parameters
     ----------
@@ -97,6 +97,12 @@ def fit_pairs(masks: FloatArray, gains: FloatArray, weights: FloatArray, total: 
         pairs_identified=_symmetric(fit.identified[n_units:], n_units)
         | np.eye(n_units, dtype=np.bool_),
     )
+
+
+def pair_model(masks: FloatArray, main: FloatArray, pairs: FloatArray) -> FloatArray:
+    """``sum_i z_i a_i + sum_{i<j} z_i z_j a_ij``, shape (n_masks, n_outputs); see `PairFit`."""
+    joint: FloatArray = np.einsum("ri,oij,rj->ro", masks, pairs, masks, optimize=True)
+    return masks @ main.T + 0.5 * joint
 
 
 def pair_features(masks: FloatArray) -> FloatArray:

@@ -1,27 +1,28 @@
 r"""A Gaussian process over masks whose posterior mean has exact Shapley values.
 
-**Only half of a game matters.** The Shapley values of a game f and of its dual ``f(all) - f(all but S)``
-are the same, so they are those of the odd part ``g(z) = (f(z) - f(1 - z)) / 2``, and a mask together
-with its complement is one observation of g. Everything here is about pairs.
+**Only half of a game matters.** A game f and its dual ``f(all) - f(all but S)`` have the same Shapley
+values, so they are those of the odd part ``g(z) = (f(z) - f(1 - z)) / 2``, and a mask together with
+its complement is one observation of g. Everything here is about pairs.
 
 **The process.** With ``x = 2 z - 1`` in {-1, 1}^n,
 
     g(x) = b'x + h(x) + noise,     cov(h(x), h(x')) = sigma^2 [k(x, x') - k(x, -x')],
     k(x, x') = prod_i (1 + rho_i x_i x'_i) / (1 + rho_i),      0 < rho_i < 1.
 
-Multiplied out, k gives each product ``prod_{i in U} x_i`` a variance proportional to ``prod_{i in U}
-rho_i``: interactions fade with their order, units that matter in none have a small rho, and subtracting
-``k(x, -x')`` leaves the odd orders. The additive part b is flat: it is left to the regression. The noise
-is what of g no smooth function predicts; a full text and an empty one are meant to be met exactly and
-have none. All rho and the noise maximise the likelihood of the contrasts of the answers that are free
-of b (REML), with a weak prior that keeps the rho together: ``logit rho_i ~ N(mean, 2)``.
+Multiplied out, k gives each product ``prod_{i in U} x_i`` a variance in proportion to
+``prod_{i in U} rho_i``: interactions fade with their order, units that matter in none have a small rho,
+and subtracting ``k(x, -x')`` leaves the odd orders. The additive part b is flat: it is left to the
+regression. The noise is what of g no smooth function predicts; the full and the empty text are to be
+met exactly and have none. All rho and the noise maximise the likelihood of the contrasts of the answers
+that are free of b (REML), with a weak prior that keeps the rho together: ``logit rho_i ~ N(mean, 2)``.
 
 **Shapley values of the mean.** ``m(x) = sum_r a_r [k(x, x_r) - k(-x, x_r)]`` is a sum of products. Let
 every unit be kept with probability (1 + u) / 2, independently: the mean of ``k(x, x_r)`` is the product
 of ``(1 + rho_i u x_ri) / (1 + rho_i)``, and by Owen (1972) the Shapley value is the integral along u of
 its slope, exact with ceil(n / 2) Gauss-Legendre nodes:
 
-    phi_i = 2 sum_r a_r int_{-1}^1 rho_i x_ri / (1 + rho_i) prod_{j != i} (1 + rho_j u x_rj) / (1 + rho_j) du
+    phi_i = 2 sum_r a_r int_{-1}^1 rho_i x_ri / (1 + rho_i) prod_{j != i} F_rj(u) du,
+    F_rj(u) = (1 + rho_j u x_rj) / (1 + rho_j)
 
 (twice, because the second term has the same Shapley values as the first).
 
@@ -43,9 +44,9 @@ from scipy.optimize import minimize
 from piste._typing import BoolArray, FloatArray, IntArray
 from piste.fitting._threads import single_blas_thread
 
-# Pairs that the kernel is chosen by, spread over all, or twice the units: its n + 1 numbers need no more.
+# Pairs that the kernel is chosen by, spread over all, or twice the units: enough for n + 1 numbers.
 MOST_FOR_KERNEL = 200
-MOST_STEPS = 20
+MOST_STEPS = 10  # more change no error
 # Sum of all rho at the start: what masks of a dozen units led to (rho = .3); a product over n units
 # keeps its range only if each is of the order of 1 / n.
 FIRST_TOTAL = 4.0
@@ -203,9 +204,13 @@ def _likeliest(signs: FloatArray, halves: FloatArray, exact: BoolArray) -> tuple
     contrasts = null_space(signs.T)
     if contrasts.shape[1] == 0:
         return np.full(n_units, first), 1.0
-    start = np.append(np.full(n_units, np.log(first / (1.0 - first))), np.log(0.03))
+    start: FloatArray = np.append(np.full(n_units, np.log(first / (1.0 - first))), np.log(0.03))
+
+    def objective(at: FloatArray) -> tuple[float, FloatArray]:
+        return negative_log_likelihood(at, signs, halves, exact, contrasts)
+
     found = minimize(
-        lambda at: negative_log_likelihood(at, signs, halves, exact, contrasts),
+        objective,
         start,
         jac=True,
         method="L-BFGS-B",
@@ -216,8 +221,8 @@ def _likeliest(signs: FloatArray, halves: FloatArray, exact: BoolArray) -> tuple
 
 
 # With A = k(x, x'), B = k(x, -x') and drop_i = log((1 - rho_i) / (1 + rho_i)), log A is the sum of
-# drop_i (1 - x_i x'_i) / 2 and log B that of drop_i (1 + x_i x'_i) / 2. With respect to logit rho_i, a
-# drop has the derivative -2 rho_i (1 - rho_i) / (1 - rho_i^2) = -2 rho_i / (1 + rho_i). The objective is
+# drop_i (1 - x_i x'_i) / 2 and log B that of drop_i (1 + x_i x'_i) / 2. The derivative of a drop in
+# logit rho_i is -2 rho_i (1 - rho_i) / (1 - rho_i^2) = -2 rho_i / (1 + rho_i). The objective is
 #     sum over outputs of (m / 2) log(g' P g) + (1 / 2) log |Q' K Q|,    dP = -P dK P,
 # sigma^2 maximised out, so that its derivative is the sum of G * dK with
 #     G = (n_outputs P - sum of (m / g' P g) P g g' P) / 2.

@@ -1,29 +1,35 @@
 """From masks and scores to a SLALOM: standardise, start, choose the prior, say how it came out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from piste._typing import BoolArray, FloatArray
-from piste.fitting._rows import MaskRows
+from piste.fitting._cholesky import factorise
+from piste.fitting._rows import Answers, MaskRows, merge_repeats
+from piste.fitting._slalom_evidence import by_evidence, noise
 from piste.fitting._slalom_solver import (
     Prior,
     Problem,
     SlalomFit,
-    by_evidence,
+    State,
     curve,
     evaluate,
-    gauge,
+    held_out_error,
+    polish,
     solve,
+    within_bounds,
 )
-from piste.fitting._slalom_starts import starting_importances
+from piste.fitting._slalom_starts import even_importances, rational_importance
 from piste.fitting._threads import single_blas_thread
 from piste.fitting.result import Status
 
 PriorChoice = Literal["evidence", "cv"] | tuple[float, float]
 """How ridge strengths are chosen, or the two strengths on values and on importances themselves."""
 
+# Where the search for a prior starts when nothing is explained yet; less noise starts from a weaker
+# one.
 FIRST_PRIOR = Prior(value=1e-2, importance=1e-1)
 NO_PRIOR = Prior(value=0.0, importance=0.0)
 CV_STRENGTHS = tuple(
@@ -34,9 +40,17 @@ CV_STRENGTHS = tuple(
 # Root mean square error, relative to the scores' spread, below which answers are taken as exactly a
 # SLALOM's: float64 noise is far below it and float32 noise far above.
 EXACT = 1e-10
-# Standard error of an importance from which it counts as unknown: a weight known only to within a factor
-# of exp(3) = 20 either way.
+# The same of solved importances, below which it is worth while to look for an exact solution.
+NEARLY_EXACT = 1e-5
+# Spread, relative to the largest score, below which scores are constant but for rounding.
+CONSTANT = 1e-9
+# Standard error of an importance from which it counts as unknown: a weight known only to within a
+# factor of exp(3) = 20 either way.
 UNKNOWN = 3.0
+# Eigenvalue of a scaled information matrix below which a direction is flat to rounding, and how far a
+# unit takes part in a flat direction, relative to the unit that does most, to be undetermined by it.
+FLAT = 1e-12
+LOOSE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -120,13 +134,14 @@ def fit_slaloms(
     scores
         Shape (n_masks, n_outputs), float64.
     weights
-        Shape (n_masks,), non-negative.
+        Shape (n_masks,), positive: how many answers a row stands for.
     """
     n_outputs = scores.shape[1]
     groups = [list(range(n_outputs))] if options.shared_importance else [[o] for o in range(n_outputs)]
-    used = weights > 0
     with single_blas_thread():
-        fits = [_fit_group(masks[used], scores[used][:, g], weights[used], options) for g in groups]
+        fits = [
+            _fit_group(merge_repeats(masks, scores[:, group], weights), options) for group in groups
+        ]
     return Slaloms(
         value=np.concatenate([f.value for f in fits]),
         importance=np.concatenate([f.importance for f in fits]),
@@ -141,138 +156,133 @@ def fit_slaloms(
     )
 
 
-def _fit_group(
-    masks: FloatArray, scores: FloatArray, weights: FloatArray, options: SlalomOptions
-) -> Slaloms:
+def _fit_group(answers: Answers, options: SlalomOptions) -> Slaloms:
     """One or more outputs that share their importances."""
-    weights = weights / weights.mean()
-    centre = weights @ scores / len(weights)
-    spread = np.sqrt(weights @ (scores - centre) ** 2 / len(weights))
-    varies = spread > 1e-9 * (1 + np.abs(centre))
-    scaled = (scores - centre) / np.where(varies, spread, 1.0)
-    empty = masks.sum(axis=1) == 0
-    at_empty = scores[empty].mean(axis=0) if empty.any() else centre
-    if not varies.any() or empty.all():
-        return _constant(masks, scores, centre)
-    problem, fit = _best_model(masks, scaled, weights, options)
+    scores, weights = answers.scores, answers.weights
+    centre = np.average(scores, axis=0, weights=weights)
+    between = np.average((scores - centre) ** 2, axis=0, weights=weights)
+    varies = np.sqrt(between) > CONSTANT * np.abs(scores).max(axis=0)
+    if not varies.any() or not answers.masks.any():
+        return _constant(answers, centre)
+    spread = np.sqrt(between + answers.scatter.sum(axis=0) / weights.sum())
+    spread = np.where(varies, spread, 1.0)
+    scaled = replace(answers, scores=(scores - centre) / spread, scatter=answers.scatter / spread**2)
+    empty = ~answers.masks.any(axis=1)
+    at_empty = scores[empty][0] if empty.any() else centre
+    problem, fit = _best_model(scaled, options)
     return _in_score_units(problem, fit, centre, spread * varies, at_empty)
 
 
-def _best_model(
-    masks: FloatArray, scaled: FloatArray, weights: FloatArray, options: SlalomOptions
-) -> tuple[Problem, SlalomFit]:
-    """The published model if it is exact, else the one asked for, from the best of several starts.
+def _best_model(answers: Answers, options: SlalomOptions) -> tuple[Problem, SlalomFit]:
+    """The published model if it is exact, else the one asked for.
 
     Both being exact happens (pairs alone cannot tell a background apart), and then the one with fewer
-    parameters is meant. Where the published model is not exact, it is still one of the starts.
+    parameters is meant.
     """
-    found: list[FloatArray] = []
-    stages = (False, True) if options.background and options.heads == 1 else (options.background,)
-    for background in stages:
-        problem = _problem(masks, scaled, weights, background=background)
-        starts = starting_importances(masks, scaled[:, 0], found, background=background)
-        heads = _apart(starts, options)
-        fits = [solve(problem, at, FIRST_PRIOR, options.max_iter, tolerance=1e-4) for at in heads]
-        fit = min(fits, key=lambda f: f.state.objective)
-        exact = _exact(problem, [fit.state.importance, *heads]) if options.heads == 1 else None
+    if options.heads > 1:
+        problem = _problem(answers, background=options.background)
+        start = _best_heads(problem, options)
+        return problem, _with_prior(answers, problem, start, FIRST_PRIOR, options)
+    for background in (False, True) if options.background else (False,):
+        problem = _problem(answers, background=background)
+        solved = rational_importance(problem)
+        exact = _exact(problem, solved)
         if exact is not None:
             return problem, exact
-        found = [fit.state.importance[0]]
-    return problem, _with_prior(masks, scaled, weights, problem, fit.state.importance, options)
+    start, prior = _best_start(problem, solved)
+    return problem, _with_prior(answers, problem, start, prior, options)
 
 
-def _problem(
-    masks: FloatArray, scaled: FloatArray, weights: FloatArray, *, background: bool
-) -> Problem:
+def _best_start(problem: Problem, solved: FloatArray) -> tuple[FloatArray, Prior]:
+    """The best of a few importances as they stand, shape (1, n_columns), and a prior to start from.
+
+    Real answers lead from each of them to the same minimum; answers that are nearly a SLALOM's, with
+    importances far apart, only from the solved ones and a prior as weak as their noise.
+    """
+    starts = [within_bounds(problem, start[None]) for start in (solved, *even_importances(problem))]
+    unexplained = evaluate(problem, starts[0], NO_PRIOR).error / problem.total
+    spare = len(problem.scores) - (2 * problem.rows.n_columns - 1)
+    noise = min(1.0, unexplained * len(problem.scores) / spare) if spare > 0 else 1.0
+    prior = Prior(FIRST_PRIOR.value * noise, FIRST_PRIOR.importance * noise)
+    states = [evaluate(problem, start, prior) for start in starts]
+    return min(states, key=lambda state: state.objective).importance, prior
+
+
+def _best_heads(problem: Problem, options: SlalomOptions) -> FloatArray:
+    """Importances (n_heads, n_columns) after a short search from each of several random starts.
+
+    Heads that start alike would stay alike.
+    """
+    rng = np.random.default_rng(options.seed)
+    starts = [even + rng.normal(size=(options.heads, len(even))) for even in even_importances(problem)]
+    fits = [solve(problem, start, FIRST_PRIOR, options.max_iter, tolerance=1e-2) for start in starts]
+    return min((fit.state for fit in fits), key=lambda state: state.objective).importance
+
+
+def _problem(answers: Answers, *, background: bool) -> Problem:
     """The published model says nothing about the empty text, so without a background it is left out."""
-    kept = np.ones(len(masks), dtype=np.bool_) if background else masks.sum(axis=1) > 0
-    kept_weights = weights[kept]
+    if not background:
+        answers = answers.take(answers.masks.any(axis=1))
     return Problem(
-        MaskRows.from_masks(masks[kept], background=background),
-        scaled[kept],
-        kept_weights / kept_weights.mean(),
+        MaskRows.from_masks(answers.masks, background=background),
+        answers.scores,
+        answers.weights,
         background,
+        float(answers.scatter.sum()),
     )
 
 
-def _apart(starts: list[FloatArray], options: SlalomOptions) -> list[FloatArray]:
-    """Starts of shape (n_heads, n_columns); heads that start alike would stay alike."""
-    if options.heads == 1:
-        return [start[None] for start in starts]
-    rng = np.random.default_rng(options.seed)
-    return [start + rng.normal(size=(options.heads, len(start))) for start in starts]
+def _exact(problem: Problem, importance: FloatArray) -> SlalomFit | None:
+    """An exact solution without any prior, if the importances are close to one.
 
-
-def _exact(problem: Problem, starts: list[FloatArray]) -> SlalomFit | None:
-    """An exact solution without any prior, if there is one.
-
-    Answers that follow the model to rounding need no prior. Data that it does not fit are recognised by
-    the error left by the search and cost nothing here, unless there are only as many answers as
-    parameters, when every prior would show.
+    Answers that follow the model to rounding need no prior. Where there are fewer of them than
+    parameters they always can, and it means nothing.
     """
-    n_rows, n_columns = len(problem.scores), problem.rows.n_columns
-    spare = n_rows - (2 * n_columns - 1)
-    first = evaluate(problem, starts[0], FIRST_PRIOR)
-    if spare < 0 or (spare > 2 and first.error > 0.05 * problem.total):
+    if len(problem.scores) < 2 * problem.rows.n_columns - 1:
         return None
-    for start in starts:
-        fit = solve(problem, start, NO_PRIOR, 100)
-        if fit.state.error <= EXACT**2 * problem.total:
-            return fit
-    return None
+    first = evaluate(problem, within_bounds(problem, importance[None]), NO_PRIOR)
+    if first.error > NEARLY_EXACT**2 * problem.total or not _values_determined(first):
+        return None
+    fit = polish(problem, first, NO_PRIOR)
+    return fit if fit.state.error <= EXACT**2 * problem.total else None
+
+
+def _values_determined(state: State) -> bool:
+    """Whether the answers determine every value, given the importances."""
+    gram = state.gram.reshape(state.value[0].size, -1)
+    diagonal = np.diag(gram)
+    if not diagonal.all():
+        return False
+    scale = 1 / np.sqrt(diagonal)
+    return bool(np.linalg.eigvalsh(scale[:, None] * gram * scale)[0] > FLAT)
 
 
 def _with_prior(
-    masks: FloatArray,
-    scaled: FloatArray,
-    weights: FloatArray,
-    problem: Problem,
-    importance: FloatArray,
-    options: SlalomOptions,
+    answers: Answers, problem: Problem, importance: FloatArray, first: Prior, options: SlalomOptions
 ) -> SlalomFit:
-    """The fit under the prior that was asked for."""
+    """The fit under the prior that was asked for; the evidence is climbed from the first one."""
     if options.prior == "evidence":
-        return by_evidence(problem, importance, FIRST_PRIOR, options.max_iter)
+        return by_evidence(problem, importance, first, options.max_iter)
     prior = (
-        _cross_validated(masks, scaled, weights, importance, options)
+        _cross_validated(answers, importance, options)
         if options.prior == "cv"
         else Prior(*options.prior)
     )
     return solve(problem, importance, prior, options.max_iter)
 
 
-def _cross_validated(
-    masks: FloatArray,
-    scaled: FloatArray,
-    weights: FloatArray,
-    importance: FloatArray,
-    options: SlalomOptions,
-) -> Prior:
-    """The strengths with the least squared error over five folds of masks."""
-    fold = np.random.default_rng(options.seed).permutation(len(masks)) % 5
+def _cross_validated(answers: Answers, importance: FloatArray, options: SlalomOptions) -> Prior:
+    """The strengths with the least squared error over five folds of distinct masks."""
+    fold = np.random.default_rng(options.seed).permutation(len(answers.masks)) % 5
     errors = np.zeros(len(CV_STRENGTHS))
     for k in range(5):
-        train, test = fold != k, fold == k
-        problem = _problem(masks[train], scaled[train], weights[train], background=options.background)
-        held = _problem(masks[test], scaled[test], weights[test], background=options.background)
-        start = importance
+        problem = _problem(answers.take(np.isin(fold, k, invert=True)), background=options.background)
+        held = _problem(answers.take(np.isin(fold, k)), background=options.background)
+        start: FloatArray | State = importance
         for at, prior in enumerate(CV_STRENGTHS):
-            fit = solve(problem, start, prior, options.max_iter)
-            start = fit.state.importance
-            errors[at] += _error(held, fit)
+            start = solve(problem, start, prior, options.max_iter, tolerance=1e-4).state
+            errors[at] += held_out_error(held, start)
     return CV_STRENGTHS[int(errors.argmin())]
-
-
-def _error(problem: Problem, fit: SlalomFit) -> float:
-    """Weighted squared error of a fit on the rows of another problem."""
-    w = np.exp(fit.state.importance - fit.state.importance.max(axis=1, keepdims=True))
-    n_heads = len(w)
-    weight = problem.rows.times(w.T, n_heads)
-    error = 0.0
-    for o, value in enumerate(fit.state.value):
-        summed = problem.rows.times(np.column_stack([w.T, (w * value).T]), n_heads)[:, n_heads:]
-        error += float(problem.weights @ (problem.scores[:, o] - (summed / weight).sum(axis=1)) ** 2)
-    return error
 
 
 def _in_score_units(
@@ -287,7 +297,7 @@ def _in_score_units(
     n_outputs, n_heads, n_columns = state.value.shape
     value = state.value * spread[:, None, None] + (centre / n_heads)[:, None, None]
     importance = np.broadcast_to(state.importance, value.shape).copy()
-    first = 1 if problem.background else 0
+    first = problem.first_unit
     if problem.background:
         background_value, background_importance = value[:, :, 0], importance[:, :, 0]
         empty_value = background_value.sum(axis=1)
@@ -295,52 +305,54 @@ def _in_score_units(
         background_value = np.broadcast_to((at_empty / n_heads)[:, None], (n_outputs, n_heads)).copy()
         background_importance = np.full((n_outputs, n_heads), -np.inf)
         empty_value = at_empty
-    free = max(len(problem.scores) - n_columns, 1)
-    noise = fit.noise if np.isfinite(fit.noise) else state.error / (free * n_outputs)
-    identifiable = _identifiable(problem, fit, noise)
+    variance = noise(problem, fit)
     n_units = n_columns - first
     enough = len(problem.scores) >= min_queries(n_units, background=problem.background, heads=n_heads)
-    status = (
-        Status.UNDERDETERMINED if not enough else Status.OK if fit.converged else Status.NOT_CONVERGED
-    )
+    # Several heads share what the answers say about their sum, and a prior has to tell them apart.
+    determined = enough and (n_heads > 1 or _values_determined(state))
+    found = Status.OK if fit.converged else Status.NOT_CONVERGED
     return Slaloms(
         value=value[:, :, first:],
         importance=importance[:, :, first:],
         background_value=background_value,
         background_importance=background_importance,
         empty_value=empty_value,
-        identifiable=np.broadcast_to(identifiable, (n_outputs, n_units)),
-        noise=np.broadcast_to(noise, n_outputs) * spread**2,
-        status=status,
+        identifiable=np.broadcast_to(_identifiable(problem, fit, variance), (n_outputs, n_units)),
+        noise=np.broadcast_to(variance, n_outputs) * spread**2,
+        status=found if determined else Status.UNDERDETERMINED,
         n_iter=fit.n_iter,
         prior=(fit.prior,) * n_outputs,
     )
 
 
-def _identifiable(problem: Problem, fit: SlalomFit, noise: float) -> BoolArray:
+def _identifiable(problem: Problem, fit: SlalomFit, variance: float) -> BoolArray:
     """Whether the answers alone say anything about each unit's importance, shape (n_units,)."""
-    shape = fit.state.importance.shape
-    first = 1 if problem.background else 0
+    shape, first = fit.state.importance.shape, problem.first_unit
     n_units = shape[1] - first
     if shape[0] > 1:  # a head's importances have no meaning of their own
         return np.ones(n_units, dtype=np.bool_)
     if n_units == 1:  # one importance is all gauge
         return np.zeros(1, dtype=np.bool_)
-    state = evaluate(problem, fit.state.importance, NO_PRIOR)
-    information = curve(problem, state, NO_PRIOR).schur
-    fixed = gauge(problem, shape)
-    information = information + fixed.T @ fixed * max(np.diag(information).max(), 1e-300)
-    eigenvalues, vectors = np.linalg.eigh(information)
-    eigenvalues = np.maximum(eigenvalues, 1e-15 * eigenvalues.max())
-    rounding = 1e-26 * problem.total / len(problem.scores)
-    variance = max(noise, rounding) * (vectors**2 / eigenvalues).sum(axis=1)
-    determined: BoolArray = variance[first:] < UNKNOWN**2
+    gram = fit.state.gram.reshape(shape[1], -1)
+    free = replace(fit.state, factor=factorise(gram))
+    # Information per unit of attention and of score, so that its eigenvalues have no units.
+    scale = 1 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    scaled = scale[:, None] * curve(problem, free, NO_PRIOR).schur * scale
+    eigenvalues, vectors = np.linalg.eigh(scaled)
+    flat = eigenvalues < FLAT
+    directions = scale[:, None] * vectors
+    directions /= np.abs(directions).max(axis=0)
+    in_gauge = directions[first:] - directions[first:].mean(axis=0)
+    length = np.sqrt(((directions / scale[:, None]) ** 2).sum(axis=0))
+    error = variance * ((in_gauge / length)[:, ~flat] ** 2 / eigenvalues[~flat]).sum(axis=1)
+    loose = (np.abs(in_gauge[:, flat]) > LOOSE).any(axis=1)
+    determined: BoolArray = ~loose & (error < UNKNOWN**2)
     return determined
 
 
-def _constant(masks: FloatArray, scores: FloatArray, centre: FloatArray) -> Slaloms:
+def _constant(answers: Answers, centre: FloatArray) -> Slaloms:
     """Nothing varies: every value is the constant and no importance means anything."""
-    n_outputs, n_units = scores.shape[1], masks.shape[1]
+    n_outputs, n_units = answers.scores.shape[1], answers.masks.shape[1]
     value = np.broadcast_to(centre[:, None, None], (n_outputs, 1, n_units)).copy()
     return Slaloms(
         value=value,

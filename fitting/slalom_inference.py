@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from piste._typing import BoolArray, FloatArray
-from piste.fitting._sampling_units import mask_pairs
+from piste.fitting._sampling_units import SamplingUnits, mask_pairs
 from piste.fitting._slalom_solver import BACKGROUND_FREEDOM
 from piste.fitting.bootstrap import bootstrap_covariance, one_step_bootstrap
 from piste.fitting.inference import (
@@ -155,7 +155,8 @@ def _linear(parameters: SlalomParameters, full: FloatArray) -> FloatArray:
 def _removal(parameters: SlalomParameters, full: FloatArray) -> FloatArray:
     left = full - np.diag((full > 0).astype(np.float64))
     _, derivatives = slalom_jacobian(parameters, np.vstack([full, left]))
-    return derivatives[0] - derivatives[1:]
+    effects: FloatArray = derivatives[0] - derivatives[1:]
+    return effects
 
 
 def _shapley(parameters: SlalomParameters, full: FloatArray) -> FloatArray:
@@ -200,8 +201,10 @@ class SlalomInference:
         Its linearisation, the ridge included.
     residuals
         Shape (n_rows,), in score units, of the rows that take part.
-    masks, full
-        Shapes (n_rows, n_units) and (n_units,).
+    units
+        What was drawn at once.
+    full
+        Shape (n_units,): counts of the full text.
     shrunk
         Shape (2 * n_columns,): the parameters from the centre of the prior, which is the mean score for
         values and 0 for importances.
@@ -214,7 +217,7 @@ class SlalomInference:
     parameters: SlalomParameters
     fit: Linearisation
     residuals: FloatArray
-    masks: FloatArray
+    units: SamplingUnits
     full: FloatArray
     shrunk: FloatArray
     identifiable: BoolArray
@@ -226,12 +229,11 @@ class SlalomInference:
         As `piste.fitting.inference.covariance`, the ridge being a prior;
         ``one-step bootstrap`` as in `piste.fitting.bootstrap.one_step_bootstrap`, seeded.
         """
-        units = mask_pairs(self.masks, self.full)
         if kind == "one-step bootstrap":
             rng = np.random.default_rng(self.seed)
-            draws = one_step_bootstrap(self.fit, self.residuals, units, rng)
+            draws = one_step_bootstrap(self.fit, self.residuals, self.units, rng)
             return bootstrap_covariance(draws, self.fit, len(self.residuals) - self.fit.n_effective)
-        return covariance(self.fit, self.residuals, kind, units=units, shrunk=self.shrunk)
+        return covariance(self.fit, self.residuals, kind, units=self.units, shrunk=self.shrunk)
 
     def std_errors(self, kind: SlalomKind, covariance: SlalomCovariance) -> tuple[FloatArray, float]:
         """Standard errors (n_units,) of one attribution kind, and their degrees of freedom."""
@@ -278,9 +280,8 @@ def slalom_estimate(
     return Estimate(values, np.stack(errors), np.array(df))
 
 
-# The solver works on scores of unit variance and weights of mean one. In score units, values have the
-# same ridge, for they scale as the scores do; importances have none, so theirs is multiplied by the
-# variance.
+# The solver works on scores of unit variance. In score units, values have the same ridge, for they
+# scale as the scores do; importances have no units, so theirs is multiplied by the variance.
 def _linearised(
     masks: FloatArray,
     scores: FloatArray,
@@ -306,13 +307,13 @@ def _linearised(
     ridge[n : n + first] *= BACKGROUND_FREEDOM
     gauge = np.zeros((1, 2 * n))
     gauge[0, n + first :] = 1.0
-    fit = linearise(jacobian, weights / weights.mean(), ridge=ridge, gauge=gauge)
+    fit = linearise(jacobian, weights, ridge=ridge, gauge=gauge)
     value, importance = parameters.columns
     return SlalomInference(
         parameters=parameters,
         fit=fit,
         residuals=scores - predicted,
-        masks=masks,
+        units=mask_pairs(masks, full),
         full=full,
         shrunk=np.concatenate([value - centre, importance]),
         identifiable=fits.identifiable[output],

@@ -4,11 +4,10 @@ Write-ahead log and ``synchronous=NORMAL``: a committed answer is with the opera
 outlives the process however that ends. A power failure can cost the last commits, never the file.
 """
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from piste._errors import InputError
@@ -30,6 +29,7 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {VERSION}",
 )
+_WRITE_NOTHING = ("DELETE FROM answers WHERE false",)  # an error where the file is read-only
 DAMAGED = (
     "expected an intact store of piste. It was left as it is: restore a copy, or choose another file"
 )
@@ -58,15 +58,17 @@ def connect(path: Path) -> sqlite3.Connection:
     InputError
         If it is neither.
     """
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(
-            f"Got the store '{path}'; expected a file in an existing folder. Create '{path.parent}' "
-            "first or choose another place."
-        )
+    path = path.absolute()
     with errors("opening", path):
-        connection = sqlite3.connect(
-            os.path.abspath(path), timeout=_TIMEOUT, isolation_level=None, check_same_thread=False
-        )
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(
+                f"Got the store '{path}'; expected a file in an existing folder. Create "
+                f"'{path.parent}' first or choose another place."
+            )
+        # A journal is left where the making of a store was cut short: there is nothing in it yet.
+        if _size(path) and not Path(f"{path}-journal").exists():
+            _inspect(path)
+        connection = _connection(str(path))
         try:
             _prepare(connection, path)
         except BaseException:
@@ -90,45 +92,73 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def errors(doing: str, path: Path) -> Iterator[None]:
-    """SQLite's errors as piste's."""
+    """SQLite's and the file system's errors as piste's."""
     try:
         yield
+    except OSError as error:
+        raise InputError(f"Got '{error}' when {doing} the store '{path}'; {_UNWRITABLE}.") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         advice = _ADVICE.get(code, "expected an open store of piste. Open it again")
         raise InputError(f"Got '{error}' when {doing} the store '{path}'; {advice}.") from error
 
 
+def _connection(database: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        database,
+        timeout=_TIMEOUT,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=database.startswith("file:"),
+    )
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _inspect(path: Path) -> None:
+    """Refuse what is damaged or no store, by a connection that cannot write to it even when closed."""
+    with closing(_connection(f"{path.as_uri()}?mode=ro")) as connection:
+        _is_new(connection, path)
+        fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+    # SQLite takes what is missing of the last page for zeros. A write-ahead log may hold that page.
+    if _size(path) % page_size and not _size(Path(f"{path}-wal")):
+        fault = "its last page is cut"
+    if fault != "ok":
+        reason = fault.splitlines()[-1]  # the first says only which database
+        raise InputError(f"Got '{reason}' when opening the store '{path}'; {DAMAGED}.")
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.create_function("finite", 1, finite, deterministic=True)
-    with transaction(connection):  # locks for writing, so that what cannot be written is refused
-        _make_or_recognise(connection, path)
-    # After the file is known to be ours, since this writes to its header.
+    with transaction(connection):
+        for statement in _SCHEMA if _is_new(connection, path) else _WRITE_NOTHING:
+            connection.execute(statement)
     _patiently(connection, "PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if fault != "ok":
-        raise InputError(f"Got '{fault:.80}' when opening the store '{path}'; {DAMAGED}.")
 
 
-def _make_or_recognise(connection: sqlite3.Connection, path: Path) -> None:
+def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether nothing was ever written here; if something was, it must be a store of this version."""
     application, version, schema = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version", "schema_version")
     )
     if not application and not schema:
-        for statement in _SCHEMA:
-            connection.execute(statement)
-    elif application != _APPLICATION:
+        return True
+    if application != _APPLICATION:
         raise InputError(
             f"Got '{path}', another program's database; expected a store of piste. It was left as it "
             "is: choose another file."
         )
-    elif version > VERSION:
+    if version > VERSION:
         raise InputError(
             f"Got the store '{path}' of version {version}; expected {VERSION} at most. Upgrade piste, "
             "or choose another file."
         )
+    return False
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:

@@ -41,7 +41,9 @@ def export(store: AnswerStore, path: str | os.PathLike[str]) -> int:
     """
     path = Path(path).expanduser()
     suffix = _suffix(path)
-    table = pd.DataFrame([_row(answer) for answer in store.answers()], columns=list(_COLUMNS))
+    table = pd.DataFrame(
+        [_row(answer) for answer in store.answers()], columns=list(_COLUMNS), dtype=object
+    )
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if suffix == ".csv":
@@ -110,7 +112,7 @@ def _read(path: Path) -> list[Answer]:
     suffix = _suffix(path)
     try:
         if suffix == ".csv":
-            table = pd.read_csv(path, dtype=str, na_filter=False, encoding_errors="surrogatepass")
+            table = pd.read_csv(path, dtype=object, na_filter=False, encoding_errors="surrogatepass")
         else:
             table = pd.read_parquet(path, engine="pyarrow")
     except (OSError, ValueError) as error:
@@ -122,7 +124,9 @@ def _read(path: Path) -> list[Answer]:
         try:
             answers.append(_answer(row))
         except (PisteError, ValueError, TypeError) as error:
-            raise InputError(f"Got {error} in row {number} of '{path}'; {_EXPECTED}.") from error
+            raise InputError(
+                f"Got row {number} of '{path}', which cannot be used ({error}); {_EXPECTED}."
+            ) from error
     return sorted(answers, key=lambda answer: (answer.fingerprint, answer.output or ""))
 
 
@@ -131,16 +135,14 @@ def _answer(row: tuple[str, ...]) -> Answer:
     if version != FORMAT:
         raise ValueError(f"format {version!r} instead of {FORMAT!r}")
     names = tuple(str(label) for label in json.loads(labels))
-    values = np.array(json.loads(scores), np.float64)
-    if values.shape != (len(names),):
-        raise ValueError(f"scores of shape {values.shape} for {len(names)} labels")
+    checked = Scores(np.array([json.loads(scores)], np.float64), names, _output_kind(kind))
     return Answer(
         fingerprint,
         _output_kind(output) if output else None,
-        names,
-        _output_kind(kind),
+        checked.labels,
+        checked.kind,
         decode_query(encode_text(query)),
-        values,
+        checked.values[0],
     )
 
 

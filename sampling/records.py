@@ -144,12 +144,13 @@ class Design:
     @property
     def n_masks(self) -> int:
         """How many masks there are."""
-        return self.masks.shape[0]
+        return len(self.masks)
 
     @property
     def n_units(self) -> int:
         """How many units each mask covers."""
-        return self.masks.shape[1]
+        n_units: int = self.masks.shape[1]
+        return n_units
 
     @property
     def exhaustive(self) -> bool:
@@ -166,8 +167,8 @@ class Responses:
     masks
         Shape (n_masks, n_units), bool.
     values
-        Shape (n_masks, n_outputs), float64, in the units that ``kind`` names; as the model gave them, so
-        possibly NaN or infinite.
+        Shape (n_masks, n_outputs), float64, in the units that ``kind`` names; as the model gave them,
+        so possibly NaN or infinite.
     labels
         One name per output.
     kind

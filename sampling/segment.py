@@ -198,7 +198,13 @@ def _sentences(part: str) -> list[Span]:
 
 def _called(function: UnitFunction, part: str) -> list[Span]:
     """What the caller's function makes of one text."""
-    result = function(part)
+    try:
+        result = function(part)
+    except Exception as error:  # whatever a user's function raises, it concerns this text alone
+        raise InputError(
+            f"The units function raised {type(error).__name__}: {error}; expected substrings or "
+            f"(start, end) of each unit. Call it with {part!r:.60} to see why."
+        ) from error
     if isinstance(result, str) or not isinstance(result, Iterable):
         raise InputError(
             f"Got {result!r:.60} from the units function; expected a list. "

@@ -84,7 +84,8 @@ def choose_targets(scores: FloatArray, labels: Sequence[str], target: int | str 
     labels
         One name per output.
     target
-        None for the predicted class (the largest score), an index, a label, or ``all``.
+        None for the predicted class (the largest score), a label, an index (also written as digits, as
+        on a command line) or ``all``.
 
     Raises
     ------
@@ -100,12 +101,10 @@ def choose_targets(scores: FloatArray, labels: Sequence[str], target: int | str 
         return list(range(len(labels)))
     if target in labels:
         return [labels.index(str(target))]
-    if (
-        isinstance(target, int | np.integer)
-        and not isinstance(target, bool)
-        and 0 <= target < len(labels)
-    ):
-        return [int(target)]
+    index = int(target) if isinstance(target, str) and target.isdecimal() else target
+    whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+    if whole and 0 <= index < len(labels):  # type: ignore[operator]
+        return [int(index)]
     names = ", ".join(f"{index} {label!r}" for index, label in enumerate(labels))
     raise InputError(f"Got target={target!r}; expected one of the outputs {names}, or 'all'.")
 

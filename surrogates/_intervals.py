@@ -25,6 +25,21 @@ def readable(value: FloatArray | float) -> str:
     return ", ".join(f"{number:.4g}" for number in np.atleast_1d(value))
 
 
+def row_names(names: Sequence[str] | None, n_units: int) -> list[str]:
+    """What the rows of a summary are called: the names given, one per unit, or ``unit 0`` ...
+
+    Raises
+    ------
+    InputError
+        If there is not one name per unit.
+    """
+    if names is None:
+        return [f"unit {unit}" for unit in range(n_units)]
+    if len(names) != n_units:
+        raise InputError(f"Got {len(names)} names; expected {n_units}, one per unit.")
+    return list(names)
+
+
 def interval(estimate: Estimate, level: float, *, single: bool) -> tuple[FloatArray, FloatArray]:
     """Lower and upper ends, shape (n_outputs, n_units), or (n_units,) of a single output."""
     low, high = estimate.interval(level)
@@ -49,9 +64,6 @@ def summary_table(
     names
         One per number.
     """
-    n_numbers = estimate.value.shape[1]
-    if len(names) != n_numbers:
-        raise InputError(f"Got {len(names)} names; expected {n_numbers}, one per row of the summary.")
     low, high = estimate.interval(level)
     tail = (1 - level) / 2
     header = ["", "estimate", "std err", "t", "P>|t|", f"[{tail:.4g}", f"{1 - tail:.4g}]"]

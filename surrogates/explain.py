@@ -2,180 +2,32 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import get_args
+from dataclasses import dataclass, replace
 
 import numpy as np
-from sklearn.base import clone
 
 from piste._errors import InputError, ModelError, PisteError
-from piste._typing import BoolArray, FloatArray, IntArray
+from piste._typing import BoolArray, IntArray
 from piste.sampling.collect import Answers, Memory, Progress, collect
-from piste.sampling.designs import DESIGNS, draw, min_masks, with_anchors
+from piste.sampling.designs import draw, min_masks, with_anchors
 from piste.sampling.masking import Masking, choose_masking, render
 from piste.sampling.models.protocol import BlackBox
 from piste.sampling.records import Design, Responses, Text, Units
-from piste.sampling.segment import UnitChoice, segment
-from piste.sampling.space import Space, choose_targets, to_space
+from piste.sampling.segment import segment
+from piste.sampling.space import choose_targets, to_space
 from piste.surrogates.base import Surrogate
 from piste.surrogates.lime import Lime
+from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget, judge
 from piste.surrogates.shap import KernelShap
 from piste.surrogates.slalom import Slalom
 
-MIN_BUDGET = 2
-_QUERIES_NEEDED = "queries per text: the text itself and the text without any of its units"
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
 AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
 
 BUILT_IN: Mapping[str, type[Surrogate]] = {"lime": Lime, "shap": KernelShap, "slalom": Slalom}
-
-
-@dataclass(frozen=True)
-class Options:
-    """How texts are explained; see `piste.explain` for each."""
-
-    surrogates: Mapping[str, Surrogate]
-    units: UnitChoice = "word"
-    masking: str = "remove"
-    design: str | Design = "auto"
-    budget: int | AutoBudget = 1000
-    target: int | str | None = None
-    space: str = "logit"
-    tie_repeats: bool = False
-    context: str | None = None
-    batch_size: int = 64
-    seed: int = 0
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        _check_whole("budget", self.cap, MIN_BUDGET, _QUERIES_NEEDED)
-        if not 0 < self.confidence < 1:
-            raise InputError(
-                f"Got confidence={self.confidence}; expected a number between 0 and 1, such as 0.95."
-            )
-        _check_whole("batch_size", self.batch_size, 1, "texts in one call of the model")
-        _check_whole("seed", self.seed, 0, "as the only source of randomness")
-        if self.space not in get_args(Space):
-            names = ", ".join(map(repr, get_args(Space)))
-            raise InputError(f"Got space={self.space!r}; expected one of {names}.")
-        named = isinstance(self.design, str) and self.design in ("auto", *DESIGNS)
-        if not named and not isinstance(self.design, Design):
-            names = ", ".join(map(repr, ("auto", *DESIGNS)))
-            raise InputError(f"Got design={self.design!r}; expected {names} or a Design.")
-        if not self.surrogates:
-            raise InputError("Got no surrogate; expected at least one of 'lime', 'shap', 'slalom'.")
-
-    @property
-    def cap(self) -> int:
-        """The most queries per text, known before the first."""
-        return self.budget.cap if isinstance(self.budget, AutoBudget) else self.budget
-
-    def plain(self) -> dict[str, object]:
-        """Every option but the surrogates as a value that JSON can hold."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        del values["surrogates"]
-        if not isinstance(self.units, str):
-            values["units"] = "callable" if callable(self.units) else "spans"
-        if isinstance(self.design, Design):
-            values["design"] = self.design.name
-        if isinstance(self.budget, AutoBudget):
-            values["budget"] = asdict(self.budget)
-        return values
-
-
-@dataclass(frozen=True)
-class Explained:
-    """One text with everything that was asked about it and fitted to the answers.
-
-    Parameters
-    ----------
-    text_id
-        The caller's name for the text.
-    units
-        How the text was cut.
-    design
-        The law that the masks were drawn from.
-    responses
-        Answers that the surrogates were fitted to; masks (n_masks, n_seen).
-    held_out
-        Answers to fresh masks, disjoint from those; None where every mask was asked.
-    targets
-        Labels that are explained.
-    space
-        What the scores are: ``logit``, ``probability`` or ``raw``.
-    scores, held_out_scores
-        Shape (n_masks, n_targets), float64, in that space; NaN where an answer was not finite.
-    n_clipped
-        Explained probabilities that were clipped before they became log-odds.
-    single_target
-        Whether surrogates were fitted to one-dimensional scores.
-    groups
-        Shape (n_seen,), int64: units of the same number share parameters; None where all differ.
-    fits, failures
-        The fitted surrogates by name, and why others could not be fitted.
-    n_queries
-        Distinct texts that the model was asked.
-    stopped
-        Why an automatic budget asked no more; empty where the budget was a number.
-    """
-
-    text_id: str
-    units: Units
-    design: str
-    responses: Responses
-    held_out: Responses | None
-    targets: tuple[str, ...]
-    space: str
-    scores: FloatArray
-    held_out_scores: FloatArray
-    n_clipped: int
-    single_target: bool
-    groups: IntArray | None
-    n_queries: int
-    stopped: str = ""
-    fits: Mapping[str, Surrogate] = field(default_factory=dict)
-    failures: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def exhaustive(self) -> bool:
-        """Whether the surrogates were fitted to every mask that there is."""
-        return Design(self.responses.masks, self.design).exhaustive
-
-    def masks_for(self, surrogate: Surrogate, masks: BoolArray) -> FloatArray:
-        """Masks as the surrogate takes them: per unit, or counts per group of identical units."""
-        if self.groups is None or not surrogate.takes_counts:
-            return masks.astype(np.float64)
-        return masks.astype(np.float64) @ np.eye(self.groups.max() + 1)[self.groups]
-
-    def per_unit(self, surrogate: Surrogate, values: np.ndarray) -> np.ndarray:
-        """An array whose last axis runs over the surrogate's columns, spread over the seen units."""
-        if self.groups is None or not surrogate.takes_counts:
-            return values
-        return values[..., self.groups]
-
-    def fit(self, surrogate: Surrogate) -> Surrogate:
-        """A fitted copy of the surrogate; costs no query."""
-        finite = np.isfinite(self.scores).all(axis=1)
-        scores = self.scores[finite]
-        fitted: Surrogate = clone(surrogate)
-        return fitted.fit(
-            self.masks_for(surrogate, self.responses.masks[finite]),
-            scores[:, 0] if self.single_target else scores,
-        )
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A text that could not be explained, why, and how many queries it took to find out."""
-
-    text_id: str
-    text: object
-    message: str
-    error_type: type[PisteError]
-    n_queries: int
 
 
 def named_surrogates(surrogates: object) -> dict[str, Surrogate]:
@@ -275,13 +127,18 @@ class _Asking:
                 break
             design = Design(np.concatenate([design.masks, fresh.masks]), design.name)
             look += 1
-        reason = verdict.reason if verdict.enough else "every mask asked" if design.exhaustive else "cap reached"
+        reason = verdict.reason
+        if not verdict.enough:
+            reason = "every mask asked" if design.exhaustive else "cap reached"
         share = HELD_OUT_SHARE / (1 - HELD_OUT_SHARE)
         spare = min(int(design.n_masks * share), rule.cap - self.asked)
         held_out = self._held_out(design, spare)
         answered = self._answered(found, design, held_out)
         return replace(
-            answered, fits=explained.fits, failures=explained.failures, stopped=f"{reason} ({look} rounds)"
+            answered,
+            fits=explained.fits,
+            failures=explained.failures,
+            stopped=f"{reason} ({look} rounds)",
         )
 
     def _growing_law(self) -> str:
@@ -289,8 +146,8 @@ class _Asking:
         design = self.options.design
         if not isinstance(design, str) or design in ("exhaustive", "identify"):
             raise InputError(
-                f"Got budget='auto' with design={design!r}; expected a law that can be drawn from again. Use "
-                "design='auto', or a number as the budget."
+                f"Got budget='auto' with design={design!r}; expected a law that can be drawn from "
+                "again. Use design='auto', or a number as the budget."
             )
         return "leverage" if design == "auto" else design
 
@@ -354,13 +211,15 @@ class _Asking:
             design = with_anchors(draw("exhaustive", n_units, 2**n_units, self.rng))
         else:
             design = self._drawn(options.design, n_units, _n_fit(budget))
-        return design, self._held_out(design, min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design)))
+        spare = min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design))
+        return design, self._held_out(design, spare)
 
     def _held_out(self, design: Design, n_masks: int) -> BoolArray:
         """Fresh masks, none of them among those of the fit."""
         if design.exhaustive or n_masks == 0:
             return _none(design.n_units)
-        return draw(HELD_OUT_LAW, design.n_units, n_masks, self.held_out_rng, exclude=design.masks).masks
+        rng, taken = self.held_out_rng, design.masks
+        return draw(HELD_OUT_LAW, design.n_units, n_masks, rng, exclude=taken).masks
 
     def _drawn(self, name: str, n_units: int, n_masks: int) -> Design:
         """Masks of a law, and the two that every surrogate needs."""
@@ -386,15 +245,15 @@ class _Asking:
             needed = design.n_masks
         if needed > budget:
             raise InputError(
-                f"Got budget={budget} for design={name!r} on {n_units} units; expected at least {needed} "
-                "queries. Raise the budget, or choose design='auto' or larger units."
+                f"Got budget={budget} for design={name!r} on {n_units} units; expected at least "
+                f"{needed} queries. Raise the budget, or choose design='auto' or larger units."
             )
         return design
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What the unmasked text has settled: its units, how they are masked, which outputs are explained."""
+    """What the unmasked text has settled: its units, how they are masked, what is explained."""
 
     units: Units
     masking: Masking
@@ -410,14 +269,15 @@ def sufficient_budget(surrogate: Surrogate, n_units: int) -> int:
     """The smallest budget with which design ``auto`` determines every parameter of a surrogate.
 
     Its masks come in pairs, each of a mask and its complement, and then an additive model learns one
-    number from a pair: it takes ``2 n`` masks, those of one order of the units and its reverse.
+    number from a pair: it takes ``2 n`` masks, those of one order of the units and its reverse. All
+    ``2 ** n`` where not even these would do.
     """
     n_masks = max(surrogate.min_queries(n_units), 2 * n_units)
     n_masks += n_masks % 2
     budget = n_masks
     while _n_fit(budget) < n_masks:
         budget += 1
-    return min(budget, 2**n_units)
+    return min(budget, 1 << n_units)
 
 
 def _n_fit(budget: int) -> int:
@@ -469,15 +329,6 @@ def _checked_design(design: Design, n_units: int, budget: int) -> Design:
 def _n_queries(design: Design) -> int:
     """How many queries the masks take; the unmasked text is asked for in any case."""
     return design.n_masks + int(not design.masks.all(axis=1).any())
-
-
-def _check_whole(name: str, value: object, least: int, of_what: str) -> None:
-    """Refuse what is no whole number, or too small."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:  # type: ignore[operator]
-        raise InputError(
-            f"Got {name}={value!r}; expected a whole number of at least {least} {of_what}."
-        )
 
 
 def _check_text(text: object) -> None:

@@ -11,7 +11,14 @@ from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
 from piste.fitting._sampling_units import mask_pairs
 from piste.fitting.inference import Estimate, covariance, linearise
-from piste.fitting.interactions import PairFit, PairIndex, fit_pairs, pair_features, pair_sums
+from piste.fitting.interactions import (
+    PairFit,
+    PairIndex,
+    fit_pairs,
+    pair_features,
+    pair_model,
+    pair_sums,
+)
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
 from piste.surrogates._intervals import interval
@@ -34,8 +41,10 @@ class Interactions(RegressorMixin, BaseEstimator):
     given, and where the black box has no higher interactions and the masks determine its pairs. In both
     ``a_i`` and half of the unit's pairs make up its Shapley value.
 
-    There are n (n + 1) / 2 numbers to be found: some 100 masks for 10 units, 500 for 30. Fewer than four
-    masks per number leave noisy pairs; the totals are as good as those of `KernelShap`.
+    There are n (n + 1) / 2 numbers to be found, 55 for 10 units and 465 for 30. A mask and its
+    complement say the same about pairs, so that designs in pairs need n (n - 1) + 2 masks to determine
+    them, and some four times as many to estimate them well; totals are as good as those of `KernelShap`
+    long before.
 
     Parameters
     ----------
@@ -79,6 +88,7 @@ class Interactions(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "interactions"
     kinds: ClassVar[tuple[str, ...]] = ("main", "total")
+    effect: ClassVar[str] = "total"
     takes_counts: ClassVar[bool] = False
 
     values_: FloatArray
@@ -140,9 +150,8 @@ class Interactions(RegressorMixin, BaseEstimator):
         Z = check_masks(masks, self.n_features_in_)
         main = np.atleast_2d(self.values_)
         pairs = self.pair_values_.reshape(-1, *self.pair_values_.shape[-2:])
-        gains = Z @ main.T + 0.5 * np.einsum("ri,oij,rj->ro", Z, pairs, Z)
-        predicted: FloatArray = (gains[:, 0] if self._single else gains) + self.base_value_
-        return predicted
+        gains = pair_model(Z, main, pairs)
+        return (gains[:, 0] if self._single else gains) + self.base_value_
 
     def attributions(self, kind: str | None = None) -> FloatArray:
         """One number per unit, shape (n_units,) or (n_outputs, n_units).
@@ -153,7 +162,8 @@ class Interactions(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if check_kind(kind, self.kinds) == "main":
             return self.values_.copy()
-        return self.values_ + 0.5 * self.pair_values_.sum(axis=-1)
+        total: FloatArray = self.values_ + 0.5 * self.pair_values_.sum(axis=-1)
+        return total
 
     def std_errors(self, kind: str | None = None) -> FloatArray:
         """Standard errors of the attributions, of their shape and units; infinite where undetermined.
@@ -226,4 +236,5 @@ def _shares_of_size(masks: FloatArray, weights: FloatArray) -> FloatArray:
     """Each row's part of the weight of its size, shape (n_masks,); 0 where that is 0."""
     sizes = masks.sum(axis=1).astype(np.int64)
     of_size = np.bincount(sizes, weights=weights)[sizes]
-    return np.divide(weights, of_size, out=np.zeros_like(weights), where=of_size > 0)
+    shares: FloatArray = np.divide(weights, of_size, out=np.zeros_like(weights), where=of_size > 0)
+    return shares

@@ -26,7 +26,7 @@ from piste.fitting.linear_inference import (
 )
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
-from piste.surrogates._intervals import check_covariance, interval, summary_table
+from piste.surrogates._intervals import check_covariance, interval, row_names, summary_table
 from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
 
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
@@ -98,6 +98,7 @@ class Lime(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "lime"
     kinds: ClassVar[tuple[str, ...]] = ("coefficient",)
+    effect: ClassVar[str] = "coefficient"
     takes_counts: ClassVar[bool] = True
 
     coef_: FloatArray
@@ -183,24 +184,24 @@ class Lime(RegressorMixin, BaseEstimator):
         check_kind(kind, self.kinds)
         return self.coef_.copy()
 
-    def std_errors(self, kind: str | None = None, covariance: LinearCovariance = "HC3") -> FloatArray:
+    def std_errors(self, kind: str | None = None, covariance: LinearCovariance = "CR3") -> FloatArray:
         """Standard errors of the coefficients, shape of ``attributions(kind)``, in their units.
 
         The locality weights are known weights. What is estimated is the linear model that fits best
-        over the law of the masks times the locality kernel, whether or not the model is linear, and with
-        ``alpha > 0`` the penalised one. Infinite where the masks do not determine a coefficient; NaN for
-        units that were not selected, whose coefficients are 0 by choice. Errors after a selection do not
-        include its own chance.
+        over the law of the masks times the locality kernel, whether or not the model is linear, and
+        with ``alpha > 0`` the penalised one. Infinite where the masks do not determine a coefficient;
+        NaN for units that were not selected, whose coefficients are 0 by choice. Errors after a
+        selection do not include its own chance.
 
         Parameters
         ----------
         kind
             ``coefficient``, or None for it.
         covariance
-            ``HC3``, ``HC0`` ... ``HC2``, ``classical``: those of statsmodels' WLS. ``CR3``: HC3 for
-            masks that were drawn with their complements. ``design``: answers without noise, 0 once every
-            mask was asked. See `piste.fitting.inference.covariance`. ``bootstrap``: masks resampled
-            1,000 times, with their complements.
+            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR3``: HC3 with a mask and
+            its complement taken as one, as their errors cancel in part; HC3 where there are no pairs.
+            ``design``: answers without noise, 0 once every mask was asked. ``bootstrap``: masks
+            resampled 1,000 times, with their complements. See `piste.fitting.inference.covariance`.
         """
         return self._shaped(self._estimate(kind, covariance).std_error[:, 1:])
 
@@ -208,9 +209,9 @@ class Lime(RegressorMixin, BaseEstimator):
         self,
         kind: str | None = None,
         level: float = 0.95,
-        covariance: LinearCovariance = "HC3",
+        covariance: LinearCovariance = "CR3",
     ) -> tuple[FloatArray, FloatArray]:
-        """Ends of the intervals, ``attributions ± t std_errors``, each shaped as ``attributions(kind)``.
+        """Ends of the intervals, ``attributions ± t std_errors``, shaped as ``attributions(kind)``.
 
         t has as many degrees of freedom as there are masks of positive weight (``CR3``, ``design``:
         pairs) less the effective parameters. Infinite errors give ``(-inf, inf)``.
@@ -221,11 +222,10 @@ class Lime(RegressorMixin, BaseEstimator):
     def summary(
         self,
         level: float = 0.95,
-        covariance: LinearCovariance = "HC3",
+        covariance: LinearCovariance = "CR3",
         names: Sequence[str] | None = None,
     ) -> Summary:
         """A table in the style of statsmodels; ``str`` prints it. ``names`` label the units."""
-        estimate = self._estimate(None, covariance)
         facts = {
             "Masks": len(self.weights_),
             "Units": self.n_features_in_,
@@ -234,9 +234,9 @@ class Lime(RegressorMixin, BaseEstimator):
             "Kernel width": self.kernel_width,
             "Ridge": self.alpha,
         }
-        units = [f"unit {unit}" for unit in range(self.n_features_in_)] if names is None else names
-        labels = ["intercept", *units]
-        return summary_table(estimate, level, title="LIME coefficients", facts=facts, names=labels)
+        rows = ["intercept", *row_names(names, self.n_features_in_)]
+        estimate = self._estimate(None, covariance)
+        return summary_table(estimate, level, title="LIME coefficients", facts=facts, names=rows)
 
     def unit_status(self, kind: str) -> UnitStatus:
         """How each coefficient came out, shaped as ``attributions(kind)``.
@@ -256,29 +256,22 @@ class Lime(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         check_kind(kind, self.kinds)
         check_covariance(covariance, LINEAR_COVARIANCES)
-        Z, Y, weights, full = self._answers
-        coef, selected = np.atleast_2d(self.coef_), np.atleast_2d(self.selected_)
-        value = np.column_stack([np.atleast_1d(self.intercept_), coef])
-        residuals = Y - value[:, 0] - Z @ coef.T
+        value = np.column_stack([np.atleast_1d(self.intercept_), np.atleast_2d(self.coef_)])
+        columns = np.column_stack(
+            [np.full(len(value), self.fit_intercept), np.atleast_2d(self.selected_)]
+        )
         errors, df = np.full(value.shape, np.nan), np.empty(len(value))
-        columns = np.column_stack([np.full(len(value), self.fit_intercept), selected])
         for kept in np.unique(columns, axis=0):
             outputs = np.flatnonzero((columns == kept).all(axis=1))
-            answers = self._linear_answers(Z, Y[:, outputs], residuals[:, outputs], weights, full, kept)
-            of_kept, df[outputs] = linear_std_errors(answers, covariance)
-            errors[np.ix_(outputs, kept)] = of_kept
+            answers = self._linear_answers(value[outputs], outputs, kept)
+            errors[np.ix_(outputs, kept)], df[outputs] = linear_std_errors(answers, covariance)
         return Estimate(value, errors, df)
 
-    def _linear_answers(
-        self,
-        Z: FloatArray,
-        Y: FloatArray,
-        residuals: FloatArray,
-        weights: FloatArray,
-        full: FloatArray,
-        kept: BoolArray,
-    ) -> LinearAnswers:
-        """Outputs that keep the same columns, of which the first is the intercept's."""
+    def _linear_answers(self, value: FloatArray, outputs: IntArray, kept: BoolArray) -> LinearAnswers:
+        """The fit of outputs that keep the same columns, the intercept's being the first."""
+        Z, scores, weights, full = self._answers
+        Y = scores[:, outputs]
+        X = np.column_stack([np.ones(len(Z)), Z])
 
         def refit(times: FloatArray) -> FloatArray:
             fit = solve_ridge(
@@ -288,8 +281,8 @@ class Lime(RegressorMixin, BaseEstimator):
 
         ridge = np.concatenate([[0.0], np.full(Z.shape[1], float(self.alpha))])
         return LinearAnswers(
-            design=np.column_stack([np.ones(len(Z)), Z])[:, kept],
-            residuals=residuals,
+            design=X[:, kept],
+            residuals=Y - X @ value.T,
             weights=weights,
             units=mask_pairs(Z, full),
             refit=refit,

@@ -25,7 +25,7 @@ class AutoBudget:
     decision does look at the estimates, so look number j tests at level ``alpha / (j (j + 1))``, which
     sums to alpha over any number of looks.
 
-    The intervals are those of each surrogate's effect on the score (coefficient, Shapley value, removal).
+    The intervals are of each surrogate's effect on the score: coefficient, Shapley value, removal.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class AutoBudget:
     def __post_init__(self) -> None:
         if not 0 < self.tolerance < 1 or self.cap < 2 or (self.top_k is not None and self.top_k < 1):
             raise InputError(
-                f"Got tolerance={self.tolerance}, top_k={self.top_k}, cap={self.cap}; expected a tolerance "
-                "between 0 and 1, a cap of at least 2 and a top_k of at least 1."
+                f"Got tolerance={self.tolerance}, top_k={self.top_k}, cap={self.cap}; expected a "
+                "tolerance between 0 and 1, a cap of at least 2 and a top_k of at least 1."
             )
 
 
@@ -58,9 +58,7 @@ class Verdict:
     growth: float
 
 
-def judge(
-    fits: Mapping[str, Surrogate], rule: AutoBudget, confidence: float, look: int
-) -> Verdict:
+def judge(fits: Mapping[str, Surrogate], rule: AutoBudget, confidence: float, look: int) -> Verdict:
     """Look number ``look`` (from 1) at the fits.
 
     Widths shrink with the square root of the number of answers, which is how the next round is sized.
@@ -71,7 +69,8 @@ def judge(
         return Verdict(settled, f"the top {rule.top_k} units are settled", GROWTH)
     ratio = max(_relative_width(fit, confidence) for fit in fits.values()) / rule.tolerance
     growth = float(np.clip(ratio**2, LEAST_GROWTH, GROWTH)) if np.isfinite(ratio) else GROWTH
-    return Verdict(ratio <= 1, f"every interval is within {rule.tolerance:g} of the largest effect", growth)
+    reason = f"every interval is within {rule.tolerance:g} of the largest effect"
+    return Verdict(ratio <= 1, reason, growth)
 
 
 def _relative_width(fit: Surrogate, confidence: float) -> float:

@@ -22,7 +22,7 @@ from piste.fitting.linear_inference import (
 )
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
-from piste.surrogates._intervals import check_covariance, interval, readable, summary_table
+from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
 from piste.surrogates.base import Surrogate, check_kind, check_masks, check_masks_and_scores
 from piste.surrogates.control import ControlName, fit_control
 
@@ -45,9 +45,11 @@ class KernelShap(RegressorMixin, BaseEstimator):
     control
         A surrogate that takes over what it knows: the regression estimates only the Shapley values of
         what it leaves unexplained, its own being exact (`piste.surrogates.control`). Costs no query;
-        exact and additive all the same. ``gaussian-process`` learns from pairs of complementary masks
-        and was measured to divide the squared error by 2 at 200 masks and by 4 at 400; ``slalom`` by
-        1.3. Or an estimator whose attributions have the kind ``shapley``; it is cloned.
+        the values still add up, and are exact when all masks are given. ``gaussian-process`` learns
+        from pairs of complementary masks; on real texts it divided the squared error by 3 at 200 masks,
+        by 4 at 400 and by 7 at 800, ``slalom`` by 2 (docs/shapley_error.md). Or an estimator whose
+        attributions have the kind ``shapley``; it is cloned. Standard errors are approximate then: they
+        come from predictions of each mask without its own answer, the control's options held fixed.
 
     Attributes
     ----------
@@ -82,6 +84,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "shap"
     kinds: ClassVar[tuple[str, ...]] = ("shapley",)
+    effect: ClassVar[str] = "shapley"
     takes_counts: ClassVar[bool] = False
 
     values_: FloatArray
@@ -150,7 +153,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
     def std_errors(
         self, kind: str | None = None, covariance: LinearCovariance = "design"
     ) -> FloatArray:
-        r"""Standard errors of the Shapley values, shape of ``attributions(kind)``, in units of the score.
+        """Standard errors of the Shapley values, shape of ``attributions(kind)``, in score units.
 
         Infinite where the values are not determined.
 
@@ -164,7 +167,8 @@ class KernelShap(RegressorMixin, BaseEstimator):
             It holds for any weights that depend on a mask's size alone. ``HC3``, ``CR3``, ``classical``
             ... (`piste.fitting.inference.covariance`): the answers vary as well. The noise of the full
             and of the empty row is in none of them: repeat these rows where answers are noisy.
-            ``bootstrap``: pairs resampled within sizes with a finite-population correction, 1,000 times.
+            ``bootstrap``: pairs resampled 1,000 times within sizes, finite-population correction
+            included.
         """
         return self._shaped(self._estimate(kind, covariance).std_error)
 
@@ -174,7 +178,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
         level: float = 0.95,
         covariance: LinearCovariance = "design",
     ) -> tuple[FloatArray, FloatArray]:
-        """Ends of the intervals, ``attributions ± t std_errors``, each shaped as ``attributions(kind)``.
+        """Ends of the intervals, ``attributions ± t std_errors``, shaped as ``attributions(kind)``.
 
         t has as many degrees of freedom as there are masks (``design``, ``CR3``: pairs), less the
         parameters. Infinite errors give ``(-inf, inf)``.
@@ -197,8 +201,8 @@ class KernelShap(RegressorMixin, BaseEstimator):
             "f(empty)": readable(self.base_value_),
             "f(full)": readable(self.full_value_),
         }
-        labels = [f"unit {unit}" for unit in range(self.n_features_in_)] if names is None else names
-        return summary_table(estimate, level, title="Shapley values", facts=facts, names=labels)
+        rows = row_names(names, self.n_features_in_)
+        return summary_table(estimate, level, title="Shapley values", facts=facts, names=rows)
 
     def unit_status(self, kind: str) -> UnitStatus:
         """How each value came out, shaped as ``attributions(kind)``."""
@@ -257,7 +261,8 @@ def anchors(masks: FloatArray) -> tuple[BoolArray, BoolArray]:
             "since the players of the Shapley value are units. Do not tie repeats, or use Lime or "
             "Slalom."
         )
-    full, empty = masks.all(axis=1), ~masks.any(axis=1)
+    n_kept = masks.sum(axis=1)
+    full, empty = n_kept == masks.shape[1], n_kept == 0
     for anchor, kept in ((full, "full row (all ones)"), (empty, "empty row (all zeros)")):
         if not anchor.any():
             raise InputError(

@@ -76,6 +76,7 @@ class Slalom(RegressorMixin, BaseEstimator):
 
     name: ClassVar[str] = "slalom"
     kinds: ClassVar[tuple[str, ...]] = ("value", "importance", "linear", "removal")
+    effect: ClassVar[str] = "removal"
     takes_counts: ClassVar[bool] = True
 
     def __init__(
@@ -98,6 +99,8 @@ class Slalom(RegressorMixin, BaseEstimator):
     def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to masks (n_masks, n_units), 0/1 or counts, and scores (n_masks,) or (n_masks, k).
 
+        A weight counts answers: 2 means the same as the row given twice, 0 as the row left out.
+
         Raises
         ------
         InputError
@@ -105,10 +108,13 @@ class Slalom(RegressorMixin, BaseEstimator):
         """
         masks_, scores_, weights = check_masks_and_scores(masks, scores, sample_weight)
         options = self._options()
-        self._fit = fit_slaloms(masks_, scores_, weights, options)
+        used = weights > 0
+        if not used.any():
+            raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
+        self._fit = fit_slaloms(masks_[used], scores_[used], weights[used], options)
         self._single_output = np.ndim(scores) == 1
         self.n_features_in_ = masks_.shape[1]
-        self.full_counts_ = masks_.max(axis=0)
+        self.full_counts_ = masks_[used].max(axis=0)
         value, importance, background = self._summed_heads()
         self.value_ = self._shaped(value[:, 1:])
         self.importance_ = self._shaped(importance)
@@ -173,6 +179,11 @@ class Slalom(RegressorMixin, BaseEstimator):
             raise InputError(
                 f"Got prior={self.prior!r}; expected 'evidence', 'cv' or two strengths such as "
                 "(0.01, 0.1)."
+            )
+        if not isinstance(self.prior, str) and (len(self.prior) != 2 or not min(self.prior) >= 0):
+            raise InputError(
+                f"Got prior={self.prior!r}; expected two non-negative strengths, of values and of "
+                "importances, such as (0.01, 0.1)."
             )
         return SlalomOptions(
             self.background,

@@ -3,6 +3,7 @@
 import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from inspect import Parameter, signature
 
@@ -10,9 +11,12 @@ from piste._errors import InputError
 from piste.sampling.models._foreign import is_a
 from piste.sampling.models.builtin import BUILTIN_MODELS, load_builtin
 from piste.sampling.models.callable import CallableModel, TokenizingCallable, wrap_callable
+from piste.sampling.models.http import open_http
 from piste.sampling.models.huggingface import HuggingFaceClassifier
 from piste.sampling.models.onnx import OnnxClassifier
+from piste.sampling.models.openai import open_openai
 from piste.sampling.models.protocol import BlackBox, Scores, Tokenizing
+from piste.sampling.models.remote import Concurrent, estimate, probe_noise
 
 __all__ = [
     "ADAPTERS",
@@ -20,12 +24,15 @@ __all__ = [
     "Adapter",
     "BlackBox",
     "CallableModel",
+    "Concurrent",
     "HuggingFaceClassifier",
     "OnnxClassifier",
     "Scores",
     "Tokenizing",
     "TokenizingCallable",
+    "estimate",
     "load_model",
+    "probe_noise",
 ]
 
 
@@ -92,6 +99,30 @@ ADAPTERS = (
         ("onnxruntime", "tokenizers"),
         OnnxClassifier,
     ),
+    Adapter(
+        "openai",
+        "openai:gpt-4o-mini",
+        "a language model of OpenAI's API, or of a server that speaks it",
+        "api",
+        ("openai", "httpx", "tenacity"),
+        open_openai,
+    ),
+    Adapter(
+        "http",
+        "http://localhost:8080/predict",
+        "a text-classification server",
+        "api",
+        ("httpx", "tenacity"),
+        partial(open_http, "http"),
+    ),
+    Adapter(
+        "https",
+        "https://example.org/v2/models/NAME/infer",
+        "a text-classification server",
+        "api",
+        ("httpx", "tenacity"),
+        partial(open_http, "https"),
+    ),
 )
 """Every adapter that a URI can name, in the order in which they are listed to users."""
 
@@ -102,13 +133,15 @@ def load_model(model: object, **options: object) -> BlackBox:
     Parameters
     ----------
     model
-        A URI (``builtin:sentiment``, ``hf:PATH_OR_NAME``, ``onnx:FOLDER``); a transformers pipeline for
-        text classification; a transformers model, with ``tokenizer=``; a function from a list of texts
-        to an array of shape (n,), (n, 1) or (n, k); or a black box, returned as it is.
+        A URI (``builtin:sentiment``, ``hf:PATH_OR_NAME``, ``onnx:FOLDER``, ``openai:MODEL``,
+        ``http://ROUTE``); a transformers pipeline for text classification; a transformers model, with
+        ``tokenizer=``; a function from a list of texts to an array of shape (n,), (n, 1) or (n, k); or
+        a black box, returned as it is.
     **options
         Keyword options of the adapter. ``builtin:`` threads; ``hf:`` device, dtype, kind; ``onnx:``
-        threads, providers, kind; a pipeline kind; a transformers model tokenizer, device, kind; a
-        function labels, kind, tokenizer, window, mask_token, fingerprint.
+        threads, providers, kind; ``openai:`` and ``http:`` those of `open_openai` and `open_http`;
+        a pipeline kind; a transformers model tokenizer, device, kind; a function labels, kind,
+        tokenizer, window, mask_token, fingerprint.
 
     Raises
     ------
@@ -140,10 +173,7 @@ def _parse(uri: str) -> tuple[Adapter, str]:
     adapter = next((each for each in ADAPTERS if each.scheme == scheme), None)
     if adapter is not None and rest:
         return adapter, rest
-    later = (
-        " (openai: and http: come in a later release)" if scheme in {"openai", "http", "https"} else ""
-    )
-    raise InputError(f"Got the model '{uri}'{later}; {_expected()}.")
+    raise InputError(f"Got the model '{uri}'; {_expected()}.")
 
 
 def _expected() -> str:

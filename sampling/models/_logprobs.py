@@ -46,7 +46,9 @@ def label_log_probs(alternatives: Alternatives, labels: Sequence[str]) -> LabelL
     variants = [[value for token, value in tokens if token == normal(label)] for label in labels]
     bounded = np.array([not found for found in variants])
     values = np.array([logsumexp(found) if found else smallest for found in variants])
-    likeliest = max((value for value, out in zip(values, bounded, strict=True) if not out), default=-np.inf)
+    likeliest = max(
+        (value for value, out in zip(values, bounded, strict=True) if not out), default=-np.inf
+    )
     starts = [
         token
         for token, value in tokens

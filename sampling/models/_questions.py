@@ -34,7 +34,10 @@ class Question:
 
     def __post_init__(self) -> None:
         counts = {name: self.prompt.count(name) for name in ("{text}", "{first}", "{second}")}
-        if counts not in ({"{text}": 1, "{first}": 0, "{second}": 0}, {"{text}": 0, "{first}": 1, "{second}": 1}):
+        if counts not in (
+            {"{text}": 1, "{first}": 0, "{second}": 0},
+            {"{text}": 0, "{first}": 1, "{second}": 1},
+        ):
             raise InputError(
                 f"Got the prompt {self.prompt[:80]!r}; expected one {{text}}, or one {{first}} and one "
                 "{second} for pairs."

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from piste._errors import InputError
-from piste.sampling.models.endpoint import BrokenAnswer
+from piste.sampling.models.endpoint import BrokenAnswerError, Json
 from piste.sampling.records import Text
 
 Row = Mapping[str, float | None] | Sequence[float | None]
@@ -34,7 +34,7 @@ class Shape(Protocol):
         """The JSON to send."""
         ...
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """The scores in a server's JSON, one row per text; whatever breaks it is a broken answer."""
         ...
 
@@ -52,14 +52,14 @@ class Tei:
         listed = [list(text) if isinstance(text, tuple) else [text] for text in texts]
         return {"inputs": listed, "raw_scores": logits, "truncate": True}
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """``[[{label, score}, …], …]``."""
         return [_named(row) for row in answer]
 
 
 @dataclass(frozen=True)
 class InferenceEndpoint:
-    """Hugging Face inference endpoints and their toolkit: a text-classification pipeline behind HTTP."""
+    """Hugging Face inference endpoints and their toolkit: a pipeline behind HTTP."""
 
     request_size: int = 8
     pairs: bool = False
@@ -70,7 +70,7 @@ class InferenceEndpoint:
         parameters = {"top_k": None} | ({"function_to_apply": "none"} if logits else {})
         return {"inputs": list(texts), "parameters": parameters}
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """``[[{label, score}, …], …]``."""
         return [_named(row) for row in answer]
 
@@ -89,7 +89,7 @@ class Classify:
         asked = {"use_activation": False} if logits else {}
         return {"input": list(texts)} | ({"model": self.model} if self.model else {}) | asked
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """``data[i]`` is ``[{label, score}, …]``, or has ``probs`` and an ``index``."""
         items = answer["data"]
         if items and isinstance(items[0], dict):
@@ -111,7 +111,7 @@ class OpenInference:
         shape = [len(texts), 1]
         return {"inputs": [{"name": "text", "shape": shape, "datatype": "BYTES", "data": list(texts)}]}
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """One output's ``data``, flat or nested, with its ``shape``."""
         outputs = {each["name"]: each for each in answer["outputs"]}
         if self.output is None and len(outputs) > 1:
@@ -126,7 +126,9 @@ class OpenInference:
         if data and isinstance(data[0], list):
             data = [number for row in data for number in row]
         if len(data) != n_rows * n_columns:
-            raise BrokenAnswer(f"The server sent {len(data)} numbers of the shape {chosen['shape']}.")
+            raise BrokenAnswerError(
+                f"The server sent {len(data)} numbers of the shape {chosen['shape']}."
+            )
         return [data[row * n_columns : (row + 1) * n_columns] for row in range(n_rows)]
 
 
@@ -148,13 +150,13 @@ class SystemOne:
         named = {"model": self.model} if self.model else {}
         return named | {"state": texts[0], "questions": {"label": asked}}
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """``answers.label.probabilities``."""
         return [dict(answer["answers"]["label"]["probabilities"])]
 
 
-def _named(row: Any) -> dict[str, float | None]:
+def _named(row: Json) -> dict[str, float | None]:
     named = {str(each["label"]): each["score"] for each in row}
     if len(named) != len(row):
-        raise BrokenAnswer("The server names a label twice.")
+        raise BrokenAnswerError("The server names a label twice.")
     return named

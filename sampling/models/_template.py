@@ -6,11 +6,11 @@
      "kind": "probability"}
 
 ``request`` is sent as it is, with the placeholders filled: a string ``"{text}"``, alone or inside a
-longer string, sends one text a request; ``"{texts}"``, alone, becomes a list of texts. ``"{pair}"`` and
-``"{pairs}"`` become a list of two, and a list of these. ``scores`` is a path in the answer: names joined
-by dots, ``[2]`` for an element and ``[*]`` for all of them. It leads to one number or a list of numbers
-(one text a request), or to a list of these (several). ``labels`` are the names, or the path to the names
-beside the scores, where their order changes.
+longer string, sends one text a request; ``"{texts}"``, alone, becomes a list of texts. ``"{pair}"``
+and ``"{pairs}"`` become a list of two, and a list of these. ``scores`` is a path in the answer: names
+joined by dots, ``[2]`` for an element and ``[*]`` for all of them. It leads to one number or a list of
+numbers (one text a request), or to a list of these (several). ``labels`` are the names, or the path to
+the names beside the scores, where their order changes.
 """
 
 import json
@@ -18,10 +18,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from piste._errors import InputError
 from piste.sampling.models._shapes import Row
+from piste.sampling.models.endpoint import Json
 from piste.sampling.records import OutputKind, Text
 
 _SINGLE, _SEVERAL = ("{text}", "{pair}"), ("{texts}", "{pairs}")
@@ -69,15 +70,17 @@ class Template:
         """The request with the texts in it."""
         return _filled(self.request, texts)
 
-    def rows(self, answer: Any) -> list[Row]:
+    def rows(self, answer: Json) -> list[Row]:
         """The numbers at the path, beside their names where these are in the answer too."""
-        found = _follow(answer, self.scores)
-        rows = [_listed(row) for row in (found if self._several else [found])]
+        rows = self._per_text(_follow(answer, self.scores))
         if not isinstance(self.labels, str):
-            return rows
-        names = _follow(answer, self.labels)
-        listed = [_listed(row) for row in (names if self._several else [names])]
-        return [dict(zip(map(str, n), row, strict=True)) for n, row in zip(listed, rows, strict=True)]
+            return list(rows)
+        names = self._per_text(_follow(answer, self.labels))
+        return [dict(zip(map(str, n), row, strict=True)) for n, row in zip(names, rows, strict=True)]
+
+    def _per_text(self, found: Json) -> list[list[Json]]:
+        rows = found if self._several else [found]
+        return [row if isinstance(row, list) else [row] for row in rows]
 
 
 def read_template(path: str | Path) -> Template:
@@ -105,9 +108,11 @@ def read_template(path: str | Path) -> Template:
             f"expected one of {', '.join((*_SINGLE, *_SEVERAL))}."
         )
     labels = content.get("labels")
-    for route in (content["scores"], labels):
-        if isinstance(route, str):
-            _steps(route)
+    for path_to in [
+        content["scores"],
+        *([] if labels is None or isinstance(labels, list) else [labels]),
+    ]:
+        _steps(path_to)
     kind = content.get("kind", "probability")
     if kind not in get_args(OutputKind):
         raise InputError(f"Got kind {kind!r} in {path}; expected logit, probability or raw.")
@@ -142,18 +147,14 @@ def _steps(path: object) -> list[str | int]:
     return [name or ("*" if index == "*" else int(index)) for name, index in steps]
 
 
-def _follow(value: Any, path: str) -> Any:
+def _follow(value: Json, path: str) -> Json:
     return _walk(value, _steps(path))
 
 
-def _walk(value: Any, steps: Sequence[str | int]) -> Any:
+def _walk(value: Json, steps: Sequence[str | int]) -> Json:
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
     if step == "*":
         return [_walk(each, rest) for each in value]
     return _walk(value[step], rest)
-
-
-def _listed(row: Any) -> list[Any]:
-    return row if isinstance(row, list) else [row]

@@ -2,9 +2,9 @@
 
 import json
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from piste._errors import ModelError
@@ -12,6 +12,9 @@ from piste.sampling.models.limits import Gate, Tokens
 
 if TYPE_CHECKING:
     import httpx
+
+Json = Any
+"""JSON as it came from a server: checked where it is read."""
 
 CHARACTERS_PER_TOKEN = 4
 _SHORTEST_SECRET = 6  # shorter ones are words and numbers of a message, not keys
@@ -28,7 +31,7 @@ _ADVICE = {
 }
 
 
-class Transient(ModelError):
+class TransientError(ModelError):
     """A failure that may pass: the request can be sent again, not before ``retry_after`` seconds."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
@@ -36,15 +39,15 @@ class Transient(ModelError):
         self.retry_after = retry_after
 
 
-class BrokenAnswer(Transient):
+class BrokenAnswerError(TransientError):
     """An answer that breaks the contract: not JSON, or not one row of numbers per text."""
 
 
-class Refused(ModelError):
+class RefusedError(ModelError):
     """A failure that every further request would meet again."""
 
 
-class Rejected(ModelError):
+class RejectedError(ModelError):
     """The server finds fault with this one request."""
 
 
@@ -61,22 +64,26 @@ class Endpoint:
         The address as messages show it: no key, no password, no query.
     secrets
         What never appears in a message, even where the server repeats it.
+    close
+        Frees what ``send`` holds; called when the endpoint is no longer used.
     """
 
     def __init__(
         self,
-        send: "Callable[[Any], httpx.Response]",
+        send: "Callable[[Json], httpx.Response]",
         gate: Gate,
         *,
         shown: str,
         secrets: Sequence[str] = (),
+        close: Callable[[], None],
     ) -> None:
         self._send = send
         self._gate = gate
-        self._shown = shown
+        self.shown = shown
         self._secrets = tuple(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+        weakref.finalize(self, close)
 
-    def post(self, body: object, output_tokens: float = 0.0) -> Any:
+    def post(self, body: object, output_tokens: float = 0.0) -> Json:
         """Send one request; the JSON that it is answered with.
 
         Parameters
@@ -86,11 +93,11 @@ class Endpoint:
 
         Raises
         ------
-        Transient, BrokenAnswer
+        TransientError, BrokenAnswerError
             If sending it again may help.
-        Refused
+        RefusedError
             If nothing more can be sent; the circuit is broken.
-        Rejected
+        RejectedError
             If the server finds fault with this request.
         """
         estimate = estimated_tokens(body, output_tokens)
@@ -104,26 +111,26 @@ class Endpoint:
             try:
                 answer = json.loads(response.content)
             except ValueError as error:
-                raise BrokenAnswer(
+                raise BrokenAnswerError(
                     self.told(f"answered with what is not JSON: {response.text[:200]!r}")
                 ) from error
             billed = _used(answer) or estimate
-        except _Unreached as error:
+        except _UnreachedError as error:
             billed = None
-            raise Transient(str(error)) from error.__cause__
+            raise TransientError(str(error)) from error.__cause__
         finally:
             self._gate.leave(estimate, billed)
         return answer
 
-    def refuse(self, problem: str, advice: str) -> Refused:
+    def refuse(self, problem: str, advice: str) -> RefusedError:
         """Break the circuit for a problem that every request has; the error to raise."""
-        error = Refused(f"{self.told(problem)} {advice}")
+        error = RefusedError(f"{self.told(problem)} {advice}")
         self._gate.break_circuit(str(error))
         return error
 
     def told(self, problem: str) -> str:
         """A sentence about this server without any secret."""
-        message = f"The server at {self._shown} {problem.rstrip('. ')}."
+        message = f"The server at {self.shown} {problem.rstrip('. ')}."
         for secret in self._secrets:
             message = message.replace(secret, "***")
         return message
@@ -134,21 +141,20 @@ class Endpoint:
         try:
             return self._send(body)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _Unreached(
-                f"{self.told(f'cannot be reached: {error}')} Check the address, and that the server runs."
+            raise _UnreachedError(
+                f"{self.told(f'cannot be reached: {error}')} Check the address, and that it runs."
             ) from error
         except httpx.TimeoutException as error:
-            raise Transient(
+            raise TransientError(
                 f"{self.told(f'did not answer within {self._gate.limits.timeout:g} seconds')} Raise "
                 "timeout= or lower concurrency=."
             ) from error
         except httpx.TransportError as error:
-            raise Transient(self.told(f"broke the connection off: {error}")) from error
+            raise TransientError(self.told(f"broke the connection off: {error}")) from error
 
     def _failure(self, response: "httpx.Response") -> ModelError:
         status, said = response.status_code, _said(response)
-        name = HTTPStatus(status).phrase if status in HTTPStatus else "unknown status"
-        problem = f"answered {status} {name}" + (f": {said}" if said else "")
+        problem = f"answered {status} {response.reason_phrase}" + (f": {said}" if said else "")
         no_quota = status == 429 and "insufficient_quota" in response.text
         if status in _FINAL or no_quota:
             return self.refuse(problem, _ADVICE.get(status, ""))
@@ -156,11 +162,11 @@ class Endpoint:
             where = response.headers.get("location", "nowhere")
             return self.refuse(f"{problem}, to {where}", "Give that address instead.")
         if status in _PASSING or status > 504:
-            return Transient(self.told(problem), retry_after(response.headers.get("retry-after")))
-        return Rejected(self.told(problem))
+            return TransientError(self.told(problem), retry_after(response.headers.get("retry-after")))
+        return RejectedError(self.told(problem))
 
 
-class _Unreached(Exception):
+class _UnreachedError(Exception):
     """The request never arrived, so that it cannot have been billed."""
 
 
@@ -183,8 +189,20 @@ def retry_after(header: str | None) -> float:
 
 
 def estimated_tokens(body: object, output_tokens: float) -> Tokens:
-    """A fourth of the characters of a request, as no tokenizer of the server is known."""
-    return Tokens(len(json.dumps(body, ensure_ascii=False)) / CHARACTERS_PER_TOKEN, output_tokens)
+    """A fourth of the characters of a request's strings, as the server's tokenizer is not known.
+
+    >>> estimated_tokens({"inputs": ["a film", "a"], "top_k": 3}, 2)
+    Tokens(input=1.75, output=2)
+    """
+    return Tokens(_characters(body) / CHARACTERS_PER_TOKEN, output_tokens)
+
+
+def _characters(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_characters, value.values()))
+    return sum(map(_characters, value)) if isinstance(value, list) else 0
 
 
 def _used(answer: object) -> Tokens | None:

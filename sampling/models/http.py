@@ -26,7 +26,7 @@ from piste.sampling.models._shapes import (
     Tei,
 )
 from piste.sampling.models._template import Template, read_template
-from piste.sampling.models.endpoint import BrokenAnswer, Endpoint, estimated_tokens
+from piste.sampling.models.endpoint import BrokenAnswerError, Endpoint, estimated_tokens
 from piste.sampling.models.limits import Gate, Limits, Price, Tokens
 from piste.sampling.models.protocol import Scores
 from piste.sampling.models.remote import Concurrent, plain, remote
@@ -107,7 +107,7 @@ class HttpClassifier:
 
         Raises
         ------
-        BrokenAnswer
+        BrokenAnswerError
             If the answer is not one row of named numbers per text.
         """
         answer = self._endpoint.post(self._body(inputs))
@@ -116,15 +116,19 @@ class HttpClassifier:
         except (PisteError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
-            raise BrokenAnswer(self._wrong(answer, f"of another form ({error})", inputs)) from error
+            raise BrokenAnswerError(
+                self._wrong(answer, f"of another form ({error})", inputs)
+            ) from error
         if len(rows) != len(inputs):
             problem = f"with {len(rows)} rows for {len(inputs)} texts"
-            raise BrokenAnswer(self._wrong(answer, problem, inputs))
+            raise BrokenAnswerError(self._wrong(answer, problem, inputs))
         labels = self._labels or _labels_of(rows[0])
         try:
             values = np.array([self._in_order(row, labels) for row in rows], dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise BrokenAnswer(self._wrong(answer, f"of another form ({error})", inputs)) from error
+            raise BrokenAnswerError(
+                self._wrong(answer, f"of another form ({error})", inputs)
+            ) from error
         return self._scores(values, labels)
 
     def _body(self, inputs: Sequence[Query]) -> object:
@@ -155,9 +159,10 @@ class HttpClassifier:
 
     def _wrong(self, answer: object, problem: str, inputs: Sequence[Query]) -> str:
         said = json.dumps(answer, ensure_ascii=False)
+        told = self._endpoint.told(f"answered {problem}: {said[:200]}")
         return (
-            f"{self._endpoint.told(f'answered {problem}: {said[:200]}')} Expected one row of scores per "
-            f"text (the first is {abbreviated(inputs[0])}); is shape= the right one?"
+            f"{told} Expected one row of scores per text (the first is {abbreviated(inputs[0])}); is "
+            "shape= the right one?"
         )
 
 
@@ -169,7 +174,7 @@ def open_http(  # noqa: PLR0913 - every option of a remote model is named once, 
     labels: Sequence[str] | None = None,
     kind: OutputKind | None = None,
     multi_label: bool = False,
-    model: str | None = None,
+    model_name: str | None = None,
     question: str | None = None,
     output: str | None = None,
     template: str | Path | None = None,
@@ -203,7 +208,7 @@ def open_http(  # noqa: PLR0913 - every option of a remote model is named once, 
         which lose no digits where a probability saturates; ``raw`` leaves the numbers as they are.
     multi_label
         True where the labels do not exclude each other.
-    model
+    model_name
         The model's name in the request, where the server wants one.
     question
         What ``systemone`` is asked about each text.
@@ -230,7 +235,7 @@ def open_http(  # noqa: PLR0913 - every option of a remote model is named once, 
     url, login = _url(f"{scheme}:{address}")
     check_output_kind(kind)
     labels = _checked_labels(labels)
-    chosen = _shape(url, shape, labels, template, model=model, question=question, output=output)
+    chosen = _shape(url, shape, labels, template, model=model_name, question=question, output=output)
     if kind == "logit" and not chosen.logits:
         raise InputError("Got kind='logit' for a server that answers probabilities; leave kind out.")
     if isinstance(chosen, Template):
@@ -245,6 +250,7 @@ def open_http(  # noqa: PLR0913 - every option of a remote model is named once, 
         gate,
         shown=shown(url),
         secrets=[key or "", *(headers or {}).values(), *login.values()],
+        close=client.close,
     )
     state = [repr(chosen), labels, kind, multi_label, url.query.decode()]
     digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]

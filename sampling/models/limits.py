@@ -24,8 +24,8 @@ class Price:
     request
         Per request, on top.
 
-    >>> Price(input=0.15, output=0.60).of(Tokens(1_000_000, 500_000))
-    0.45
+    >>> Price(input=0.5, output=1.5).of(Tokens(1_000_000, 500_000))
+    1.25
     """
 
     input: float = 0.0
@@ -216,7 +216,7 @@ class Gate:
         with self._lock:
             if self._refusal is None:
                 self._refusal = message
-                _logger.warning("Nothing more is sent: %s", message)
+                _logger.info("Nothing more is sent: %s", message)
 
     def note_bounded(self, n_labels: int) -> None:
         """Count labels whose score is only an upper bound."""

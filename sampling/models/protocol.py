@@ -33,6 +33,11 @@ class Scores:
                 f"Got scores of shape {self.values.shape} for {len(self.labels)} labels; expected "
                 "(n_inputs, n_labels)."
             )
+        if len(set(self.labels)) < len(self.labels):
+            raise ModelError(
+                f"Got the labels {', '.join(map(repr, self.labels))}; expected a name of its own for "
+                "each output. Rename them."
+            )
 
 
 @runtime_checkable

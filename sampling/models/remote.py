@@ -2,6 +2,7 @@
 
 import logging
 import random
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from piste._errors import InputError, ModelError
+from piste._errors import InputError, ModelError, PisteWarning
 from piste._typing import FloatArray
-from piste.sampling.models.endpoint import BrokenAnswer, Transient
+from piste.sampling.models.endpoint import BrokenAnswerError, TransientError
 from piste.sampling.models.limits import Gate, Limits, Tokens, Usage
 from piste.sampling.models.protocol import BlackBox, Scores
 from piste.sampling.records import Hidden, OutputKind, Query, Text
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-BROKEN_ANSWERS = 3  # so often is a request sent whose answers come but break the contract
+BROKEN_ANSWERS = 3  # so many answers that break the contract end a request
+_BOUNDED = (
+    "The model leaves labels out of some answers; their scores are upper bounds there, counted in "
+    "model.usage.n_bounded."
+)
+_ROUNDS = 8
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _LONGEST_RETRY_AFTER = 600.0  # a server that asks for more patience is reported instead
 
@@ -76,33 +82,38 @@ class Retrying:
         from tenacity import Retrying as Repeating
         from tenacity import retry_if_exception_type
 
+        n_broken = 0
+
+        def stops(state: "RetryCallState") -> bool:
+            nonlocal n_broken
+            failure = _failure(state)
+            n_broken += isinstance(failure, BrokenAnswerError)
+            most = 1 if self._down else self._gate.limits.retries + 1
+            too_long = getattr(failure, "retry_after", 0.0) > _LONGEST_RETRY_AFTER
+            return state.attempt_number >= most or n_broken >= BROKEN_ANSWERS or too_long
+
         repeating = Repeating(
-            retry=retry_if_exception_type(Transient),
-            stop=self._stops,
+            retry=retry_if_exception_type(TransientError),
+            stop=stops,
             wait=self._wait,
             sleep=self._gate.sleep,
             reraise=True,
         )
         try:
             scores = repeating(self._model.score, inputs)
-        except Transient as error:
-            self._down = not isinstance(error, BrokenAnswer)
+        except TransientError as error:
+            self._down = not isinstance(error, BrokenAnswerError)
             n_sent = repeating.statistics["attempt_number"]
             raise ModelError(f"{error} (sent {n_sent} time{'s' if n_sent > 1 else ''})") from error
         self._down = False
         return scores
 
-    def _stops(self, state: "RetryCallState") -> bool:
-        most = 1 if self._down else self._gate.limits.retries + 1
-        if isinstance(_failure(state), BrokenAnswer):
-            most = min(most, BROKEN_ANSWERS)
-        too_long = getattr(_failure(state), "retry_after", 0.0) > _LONGEST_RETRY_AFTER
-        return state.attempt_number >= most or too_long
-
     def _wait(self, state: "RetryCallState") -> float:
         failure = _failure(state)
         backoff = min(_FIRST_WAIT * 2 ** (state.attempt_number - 1), _LONGEST_WAIT)
-        seconds = max(backoff * self._jitter.uniform(0.5, 1), getattr(failure, "retry_after", 0.0))
+        seconds: float = max(
+            backoff * self._jitter.uniform(0.5, 1), getattr(failure, "retry_after", 0.0)
+        )
         _logger.info("%s Sending it again in %.1f s.", failure, seconds)
         return seconds
 
@@ -154,6 +165,11 @@ class Concurrent:
         """How the model is asked."""
         return self._gate.limits
 
+    @property
+    def batch_size(self) -> int:
+        """How many inputs keep all requests under way busy: at a batch's end some of them wait."""
+        return _ROUNDS * self._gate.limits.concurrency * self._request_size
+
     def around(self, wrap: Callable[[BlackBox], BlackBox]) -> "Concurrent":
         """The same model with each request wrapped, as by a store that keeps every answer at once."""
         return Concurrent(
@@ -165,9 +181,7 @@ class Concurrent:
         sizes = [self._size(chunk) for chunk in self._chunks(inputs)]
         return (
             sum(n_requests for n_requests, _ in sizes),
-            Tokens(
-                sum(tokens.input for _, tokens in sizes), sum(tokens.output for _, tokens in sizes)
-            ),
+            Tokens(sum(tokens.input for _, tokens in sizes), sum(tokens.output for _, tokens in sizes)),
         )
 
     def score(self, inputs: Sequence[Query]) -> Scores:
@@ -181,6 +195,7 @@ class Concurrent:
             If a request fails for good, or the requests' answers differ in labels.
         """
         chunks = self._chunks(inputs)
+        n_bounded = self.usage.n_bounded
         with ThreadPoolExecutor(min(self._gate.limits.concurrency, len(chunks))) as pool:
             futures = [pool.submit(self._model.score, chunk) for chunk in chunks]
             try:
@@ -197,6 +212,8 @@ class Concurrent:
                 if isinstance(error, ModelError):
                     raise ModelError(str(error)) from error
                 raise error
+        if n_bounded == 0 < self.usage.n_bounded:
+            warnings.warn(_BOUNDED, PisteWarning, stacklevel=2)
         return _joined([future.result() for future in futures])
 
     def _end(self, pool: ThreadPoolExecutor) -> None:
@@ -211,9 +228,7 @@ class Concurrent:
 
 def remote(model: Request, gate: Gate) -> Concurrent:
     """A model that sends single requests, sent again and side by side as the gate's limits say."""
-    return Concurrent(
-        Retrying(model, gate), gate, request_size=model.request_size, size=model.size
-    )
+    return Concurrent(Retrying(model, gate), gate, request_size=model.request_size, size=model.size)
 
 
 @dataclass(frozen=True)
@@ -225,7 +240,8 @@ class Estimate:
     n_queries, n_requests
         Masked texts, and the requests that carry them.
     input_tokens, output_tokens
-        A fourth of the characters of the unmasked requests: masked texts are shorter, tokenizers differ.
+        A fourth of the characters of the unmasked requests; masked texts are shorter, and tokenizers
+        differ.
     cost
         At the model's price; None where none was given.
     seconds
@@ -339,8 +355,8 @@ def plain(query: Query, *, pairs: bool, what: str) -> Text:
         )
     if isinstance(query, tuple) and not pairs:
         raise InputError(
-            f"Got a pair of texts for {what}, which takes single texts. Join them, or choose a shape or "
-            "template that takes pairs."
+            f"Got a pair of texts for {what}, which takes single texts. Join them, or choose a shape "
+            "or template that takes pairs."
         )
     return query
 

@@ -1,5 +1,6 @@
 """Texts from the command line: one text, or a file of them."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pandas as pd
 
 from piste._errors import InputError
 
-_READERS = {".csv": ",", ".tsv": "\t"}
-_SUFFIXES = (*_READERS, ".jsonl", ".txt")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_SUFFIXES = (*_SEPARATORS, ".jsonl", ".txt")
+
+Row = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,9 @@ class Inputs:
 
 
 def read_inputs(source: str, text_column: str, id_column: str | None) -> Inputs:
-    """One text, or the texts of a .csv, .tsv, .jsonl (one object a line) or .txt (one text a line) file.
+    """One text, or those of a .csv, .tsv, .jsonl (one object a line) or .txt (one text a line) file.
+
+    A missing field is an empty text: its row says so and the others are explained.
 
     Raises
     ------
@@ -34,41 +39,74 @@ def read_inputs(source: str, text_column: str, id_column: str | None) -> Inputs:
         raise InputError(
             f"Got the file {source}, which does not exist; expected a file or a text. Check the path."
         )
-    table = _read(path)
-    if path.suffix == ".txt":
+    if path.suffix.lower() == ".txt":
         text_column = "text"
-    for column in (text_column, *([id_column] if id_column else [])):
-        if column not in table:
+    rows = _rows(path)
+    if not rows:
+        raise InputError(f"Got {path.name} without any text; expected at least one.")
+    for column in (text_column, id_column):
+        if column is not None and not any(column in row for row in rows):
+            known = ", ".join(map(repr, dict.fromkeys(name for row in rows for name in row)))
             raise InputError(
-                f"Got column {column!r} for {path.name}; it has {', '.join(map(repr, table.columns))}. Choose "
-                "with --text-column and --id-column."
+                f"Got column {column!r} for {path.name}; expected one of {known}. Choose with "
+                "--text-column and --id-column."
             )
-    if table.empty:
-        raise InputError(f"Got {path.name} without any row; expected at least one text.")
-    ids = table[id_column] if id_column else pd.Series(range(len(table)))
-    return Inputs(table[text_column].astype(str).tolist(), ids.astype(str).tolist())
+    texts = [_field(row, text_column) for row in rows]
+    if id_column is None:
+        return Inputs(texts, [str(number) for number in range(len(rows))])
+    return Inputs(texts, [_field(row, id_column) for row in rows])
 
 
 def _names_file(path: Path) -> bool:
-    """Whether the argument means a file: it exists, or looks like one and nothing else."""
-    looks = path.suffix.lower() in _SUFFIXES and not any(c.isspace() for c in str(path))
+    """Whether the argument means a file: it has an ending, and exists or looks like one of ours."""
+    looks = path.suffix.lower() in _SUFFIXES and not any(map(str.isspace, str(path)))
     try:
-        return looks or (path.suffix.lower() in _SUFFIXES and path.is_file())
-    except OSError:  # a text longer than any path
+        return bool(path.suffix) and (looks or path.is_file())
+    except (OSError, ValueError):  # a text longer than any path, or with a NUL
         return False
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _field(row: Row, column: str) -> str:
+    value = row.get(column)
+    return "" if value is None else str(value)
+
+
+def _rows(path: Path) -> list[Row]:
     suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise InputError(f"Got the file {path}; expected one that ends in {', '.join(_SUFFIXES)}.")
     try:
+        if suffix in _SEPARATORS:
+            return _table_rows(path, _SEPARATORS[suffix])
+        # Only a line feed ends a text: other line separators of Unicode may stand inside one.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
         if suffix == ".txt":
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return pd.DataFrame({"text": [line for line in lines if line.strip()]})
-        if suffix == ".jsonl":
-            return pd.read_json(path, lines=True, dtype=False, convert_dates=False)
-        # Every field stays text: "null" and "NA" are words.
-        return pd.read_csv(
-            path, sep=_READERS[suffix], dtype=str, keep_default_na=False, encoding="utf-8"
-        )
+            return [{"text": line} for line in lines if line.strip()]
+        return [_json_row(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"Got {error} when reading {path}; expected UTF-8 {suffix[1:]}.") from error
+
+
+def _table_rows(path: Path, separator: str) -> list[Row]:
+    # Every field stays text: "null" and "NA" are words. The header is read as a row, since pandas would
+    # take the first field of rows longer than the header for an index instead of refusing them.
+    table = pd.read_csv(
+        path, sep=separator, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig"
+    )
+    header, *rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
+    if len(set(header)) < len(header):
+        raise InputError(
+            f"Got {path.name} with columns {', '.join(map(repr, header))}; expected each name once."
+        )
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def _json_row(line: str, number: int) -> Row:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise InputError(
+            f'Got {line:.60} in line {number}; expected an object such as {{"text": "…"}}.'
+        )
+    return row

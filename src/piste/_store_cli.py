@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.filesize import decimal
+from rich.markup import escape
 from rich.table import Table
 
 from piste._console import errors_as_one_line
@@ -35,13 +36,15 @@ def info(store: Location = None) -> None:
 
         with open_store(store, must_exist=True) as opened:
             about = describe(opened)
-        table = Table(title=f"{about.path} ({decimal(about.n_bytes)})", title_justify="left")
+        table = Table(
+            title=f"{escape(str(about.path))} ({decimal(about.n_bytes)})", title_justify="left"
+        )
         for heading in ("model", "labels", "kind", "asked for", "answers", "not finite"):
             table.add_column(heading, overflow="fold")
         for model in about.models:
             table.add_row(
-                model.fingerprint,
-                ", ".join(model.labels),
+                escape(model.fingerprint),
+                escape(", ".join(model.labels)),
                 model.kind,
                 model.output or "",
                 str(model.n_answers),

@@ -3,19 +3,26 @@
 Exit codes: 0 done, 1 the model failed, 2 wrong use.
 """
 
+import os
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from piste._errors import InputError, PisteError
+from piste._console import errors_as_one_line
+from piste._errors import InputError
 from piste._inputs import read_inputs
+from piste.evaluation.export import meta_path
+from piste.evaluation.report import terminal_report
+from piste.evaluation.study import explain as explain_texts
+from piste.sampling.collect import stderr_progress
+from piste.sampling.models import ADAPTERS
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,7 +37,7 @@ EXPLAIN_EXAMPLES = """
 
   piste explain "A gripping film." --out attributions.csv
 
-  piste explain reviews.csv --text-column text --model hf:DIR --surrogate lime --surrogate shap --out a.csv
+  piste explain reviews.csv --text-column text --model hf:DIR --surrogate lime --out a.csv
 
   piste explain reviews.txt --units sentence --masking mask-token --budget 500 --json a.json
 """
@@ -90,15 +97,10 @@ def explain(
     ] = False,
 ) -> None:
     """Attribute a model's answers on TEXT, or on each text of FILE, to its units."""
-    with _errors_as_one_line():
+    with errors_as_one_line():
         inputs = read_inputs(source, text_column, id_column)
         context = _read_context(context_file)
-        _check_folders(out, json)
-        # Imported late: --help and wrong arguments should not wait for the numerical libraries.
-        from piste.evaluation.report import terminal_report
-        from piste.evaluation.study import explain as explain_texts
-        from piste.sampling.collect import stderr_progress
-
+        _check_outputs(source, out, json)
         with nullcontext() if quiet else stderr_progress() as progress:
             study = explain_texts(
                 model,
@@ -108,7 +110,7 @@ def explain(
                 masking=masking,
                 design=design,
                 budget=budget,
-                target=int(target) if target is not None and target.isdecimal() else target,
+                target=target,
                 space=space,
                 tie_repeats=tie_repeats,
                 context=context,
@@ -129,33 +131,14 @@ def explain(
 @app.command()
 def models() -> None:
     """List the kinds of model, a URI for each, and whether what it needs is installed."""
-    from piste.sampling.models import ADAPTERS
-
     table = Table()
     for heading in ("model", "what it is", "installed"):
         table.add_column(heading, overflow="fold")
     for adapter in ADAPTERS:
         missing = f"no: pip install 'piste[{adapter.extra}]'" if adapter.extra else "no"
-        table.add_row(adapter.example, adapter.about, "yes" if adapter.installed else missing)
+        state = "yes" if adapter.installed else missing
+        table.add_row(*map(escape, (adapter.example, adapter.about, state)))
     Console().print(table)
-
-
-@contextmanager
-def _errors_as_one_line() -> Iterator[None]:
-    """Warnings and deliberate errors as one line each on stderr; other errors are bugs and stay whole."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        console.print(f"warning: {message}", style="yellow", markup=False)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = show
-        try:
-            yield
-        except PisteError as error:
-            console.print(f"error: {error}", style="red", markup=False)
-            raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
 
 
 def _read_context(path: Path | None) -> str | None:
@@ -169,18 +152,24 @@ def _read_context(path: Path | None) -> str | None:
         ) from error
 
 
-def _check_folders(*paths: Path | None) -> None:
+def _check_outputs(source: str, out: Path | None, json: Path | None) -> None:
     """Refuse before the first query what could not be written after the last."""
-    for path in paths:
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+    written = [path for path in (out, out and meta_path(out), json) if path is not None]
+    for path in written:
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
             raise InputError(
-                f"Got {path}; expected a file in an existing folder. Create {path.parent} first."
+                f"Got {path} to write to; expected a file in an existing, writable folder. Create "
+                f"{path.parent} or choose another."
+            )
+        if path == Path(source) or written.count(path) > 1:
+            raise InputError(
+                f"Got {path} twice; expected another file for each input and output. Rename one."
             )
 
 
 def main() -> None:
     """Entry point of the ``piste`` command."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without emoji shows "?" for them
+    app(prog_name="piste")

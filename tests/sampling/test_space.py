@@ -109,10 +109,23 @@ SCORES = np.array([0.1, 0.2, 0.6, 0.1])
 
 @pytest.mark.parametrize(
     ("target", "expected"),
-    [(None, [2]), (0, [0]), (np.int64(3), [3]), ("west", [3]), ("2", [2]), ("all", [0, 1, 2, 3])],
+    [
+        (None, [2]),
+        (0, [0]),
+        (np.int64(3), [3]),
+        ("west", [3]),
+        ("2", [2]),
+        ("3", [3]),
+        ("all", [0, 1, 2, 3]),
+    ],
 )
 def test_targets(target: int | str | None, expected: list[int]) -> None:  # T10, R47
     assert choose_targets(SCORES, LABELS, target) == expected
+
+
+def test_digits_name_a_label_before_they_are_an_index() -> None:
+    assert choose_targets(SCORES, ("3", "2", "1", "0"), "3") == [0]
+    assert choose_targets(SCORES, ("3", "2", "1", "0"), 3) == [3]
 
 
 def test_default_target_of_one_column_and_of_no_prediction() -> None:
@@ -121,7 +134,7 @@ def test_default_target_of_one_column_and_of_no_prediction() -> None:
     assert choose_targets(np.array([np.nan, np.nan]), ("a", "b"), None) == [0]
 
 
-@pytest.mark.parametrize("target", ["south", "3", 4, -1, True, 1.0])
+@pytest.mark.parametrize("target", ["south", "4", "-1", 4, -1, True, 1.0])
 def test_unknown_target_lists_all_names(target: int | str) -> None:  # T10
     message = "expected one of the outputs 0 'north', 1 'east', 2 '2', 3 'west', or 'all'"
     with pytest.raises(InputError, match=message):

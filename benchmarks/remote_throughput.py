@@ -1,0 +1,98 @@
+"""How much of the ideal request rate concurrency reaches.
+
+    python benchmarks/remote_throughput.py
+
+A server of its own process answers each request after a fixed latency; the ideal rate is concurrency
+divided by latency. A batch ends when its slowest request does, so its size matters: 64 is the default
+of `piste.explain`, `model.batch_size` is what a remote model asks for. The CPU time is this process's.
+"""
+
+import json
+import multiprocessing
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+
+from piste.sampling.collect import collect
+from piste.sampling.models import Concurrent, load_model
+
+LATENCY = 0.1
+CONCURRENCY = 32
+N_QUERIES = 1024  # of one text a request; eight times as many where a request takes eight
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers both protocols after the latency."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+
+    def do_POST(self) -> None:
+        """One row per text, or one choice."""
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        time.sleep(LATENCY)
+        if "messages" in body:
+            top = [{"token": name, "logprob": -1.0} for name in ("positive", "negative")]
+            content = [{"token": "positive", "logprob": -1.0, "top_logprobs": top}]
+            answer: object = {"choices": [{"message": {}, "logprobs": {"content": content}}]}
+        else:
+            row = [{"label": "negative", "score": 0.25}, {"label": "positive", "score": 0.75}]
+            answer = [row for _ in body["inputs"]]
+        content_bytes = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content_bytes)))
+        self.end_headers()
+        self.wfile.write(content_bytes)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """With room for all connections at once."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+
+def serve(port: "Connection[int, int]") -> None:
+    """Run until killed."""
+    server = Server(("127.0.0.1", 0), Handler)
+    port.send(server.server_port)
+    server.serve_forever()
+
+
+def share(uri: str, batch_size: int | None, **options: object) -> tuple[float, float, float]:
+    """Requests a second, their share of the ideal rate, and milliseconds of CPU time for each."""
+    model = load_model(uri, concurrency=CONCURRENCY, **options)
+    assert isinstance(model, Concurrent)
+    texts = [f"text {n}" for n in range(N_QUERIES * model.batch_size // (8 * CONCURRENCY))]
+    collect(model, texts, batch_size=model.batch_size)  # connections are open from here on
+    before, start, used = model.usage.n_requests, time.perf_counter(), time.process_time()
+    collect(model, texts, batch_size=batch_size or model.batch_size)
+    seconds, used = time.perf_counter() - start, time.process_time() - used
+    n_requests = model.usage.n_requests - before
+    return n_requests / seconds, n_requests / seconds * LATENCY / CONCURRENCY, 1000 * used / n_requests
+
+
+def main() -> None:
+    """Print a table."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    base = f"http://127.0.0.1:{ours.recv()}"
+    ideal = CONCURRENCY / LATENCY
+    print(f"latency {LATENCY:g} s, concurrency {CONCURRENCY}, ideal {ideal:.0f} requests/s")
+    for name, batch_size, uri, options in (
+        ("http, 8 texts a request", None, f"{base}/predict", {}),
+        ("openai, 1 text a request", None, "openai:m", {"base_url": f"{base}/v1"}),
+        ("openai, batches of 64", 64, "openai:m", {"base_url": f"{base}/v1"}),
+    ):
+        rate, part, cpu = share(uri, batch_size, **options)
+        print(f"{name:26} {rate:6.1f} requests/s {part:6.1%} of the ideal, {cpu:.1f} ms CPU a request")
+    process.terminate()
+
+
+if __name__ == "__main__":
+    main()
