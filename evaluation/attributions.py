@@ -34,7 +34,7 @@ LOW_FIDELITY = "low fidelity"
 
 
 def attribution_table(
-    outcomes: Iterable[Explained | Failed], low_fidelity: set[tuple[str, str, str]]
+    outcomes: Iterable[Explained | Failed], low_fidelity: set[tuple[str, str, str]], confidence: float
 ) -> pd.DataFrame:
     """Every attribution of every text as a tidy table, columns `COLUMNS`.
 
@@ -45,13 +45,15 @@ def attribution_table(
         does a surrogate that could not be fitted to a text.
     low_fidelity
         (text_id, target, surrogate) of the fits whose rows are flagged.
+    confidence
+        Level of the intervals, in (0, 1).
     """
     frames = []
     for outcome in outcomes:
         if isinstance(outcome, Failed):
             frames.append(_failed_row(outcome.message, text_id=outcome.text_id))
         else:
-            frames.append(_text_rows(outcome, low_fidelity))
+            frames.append(_text_rows(outcome, low_fidelity, confidence))
     table = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
     # A text's missing numbers must not decide the column types of all others.
     return table.astype(dict.fromkeys(_WHOLE, "Int64") | dict.fromkeys(_REAL, "float64"))
@@ -64,22 +66,37 @@ def _failed_row(message: str, **known: str) -> pd.DataFrame:
     return pd.DataFrame({column: pd.array([value], dtype=object) for column, value in row.items()})
 
 
-def _text_rows(explained: Explained, low_fidelity: set[tuple[str, str, str]]) -> pd.DataFrame:
+def _text_rows(
+    explained: Explained, low_fidelity: set[tuple[str, str, str]], confidence: float
+) -> pd.DataFrame:
     frames = []
     for name, surrogate in explained.fits.items():
         for kind in surrogate.kinds:
-            scores = np.atleast_2d(explained.per_unit(surrogate, surrogate.attributions(kind)))
+            numbers = _numbers(explained, surrogate, kind, confidence)
             statuses = _statuses(explained, surrogate, kind)
             for output, target in enumerate(explained.targets):
                 flagged = (explained.text_id, target, name) in low_fidelity
+                own = {column: rows[output] for column, rows in numbers.items()}
                 frames.append(
-                    _unit_rows(explained, scores[output], statuses[output], flagged).assign(
+                    _unit_rows(explained, own, statuses[output], flagged).assign(
                         target=target, surrogate=name, kind=kind
                     )
                 )
     frames += [_failed_row(why, surrogate=name) for name, why in explained.failures.items()]
     rows = pd.concat(frames, ignore_index=True)
     return rows.assign(text_id=explained.text_id, space=explained.space)
+
+
+def _numbers(
+    explained: Explained, surrogate: Surrogate, kind: str, confidence: float
+) -> dict[str, np.ndarray]:
+    """Scores with their errors and intervals by column, each of shape (n_targets, n_seen)."""
+    low, high = surrogate.confidence_interval(kind, confidence)
+    found = (surrogate.attributions(kind), surrogate.std_errors(kind), low, high)
+    return {
+        column: np.atleast_2d(explained.per_unit(surrogate, values))
+        for column, values in zip(_REAL, found, strict=True)
+    }
 
 
 def _statuses(explained: Explained, surrogate: Surrogate, kind: str) -> np.ndarray:
@@ -95,20 +112,16 @@ def _statuses(explained: Explained, surrogate: Surrogate, kind: str) -> np.ndarr
 
 
 def _unit_rows(
-    explained: Explained, scores: np.ndarray, statuses: np.ndarray, flagged: bool
+    explained: Explained, numbers: dict[str, np.ndarray], statuses: np.ndarray, flagged: bool
 ) -> pd.DataFrame:
-    """One row per unit; a unit that the model cannot see has no effect, and says so."""
+    """One row per unit; a unit that the model cannot see has no effect for certain, and says so."""
     units = explained.units
-    score, status = np.zeros(units.n_units), np.full(units.n_units, UNSEEN, dtype=object)
-    score[units.seen] = scores
-    status[units.seen] = [
-        LOW_FIDELITY
-        if flagged and word == Status.OK
-        else f"{word}; {LOW_FIDELITY}"
-        if flagged
-        else str(word)
-        for word in statuses
-    ]
+    status = np.full(units.n_units, UNSEEN, dtype=object)
+    status[units.seen] = [_words(word, flagged) for word in statuses]
+    real = {}
+    for column, values in numbers.items():
+        real[column] = np.zeros(units.n_units)
+        real[column][units.seen] = values
     return pd.DataFrame(
         {
             "unit": np.arange(units.n_units),
@@ -116,10 +129,14 @@ def _unit_rows(
             "token": pd.array(units.tokens, dtype=object),
             "start": units.starts,
             "end": units.ends,
-            "score": score,
-            "std_error": np.nan,
-            "ci_low": np.nan,
-            "ci_high": np.nan,
+            **real,
             "status": status,
         }
     )
+
+
+def _words(status: object, flagged: bool) -> str:
+    """A status with the fidelity flag where it applies."""
+    if not flagged:
+        return str(status)
+    return LOW_FIDELITY if status == Status.OK else f"{status}; {LOW_FIDELITY}"

@@ -157,7 +157,7 @@ class Study:
     @cached_property
     def attributions(self) -> pd.DataFrame:
         """Every attribution, columns of `piste.evaluation.attributions`."""
-        return attribution_table(self.outcomes, low_fidelity(self.fidelity))
+        return attribution_table(self.outcomes, low_fidelity(self.fidelity), self.options.confidence)
 
     @cached_property
     def responses(self) -> pd.DataFrame:

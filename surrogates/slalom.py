@@ -1,15 +1,28 @@
 """SLALOM as a scikit-learn estimator."""
 
-from typing import ClassVar, Self
+from collections.abc import Sequence
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
+from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.fitting.inference import Estimate
 from piste.fitting.result import Status
+from piste.fitting.shapley import slalom_shapley_heads
 from piste.fitting.slalom import PriorChoice, SlalomOptions, fit_slaloms, min_queries
+from piste.fitting.slalom_inference import (
+    SLALOM_COVARIANCES,
+    SlalomCovariance,
+    SlalomInference,
+    SlalomKind,
+    slalom_estimate,
+    slalom_inference,
+)
+from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
 from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
 
 
@@ -75,7 +88,13 @@ class Slalom(RegressorMixin, BaseEstimator):
     """
 
     name: ClassVar[str] = "slalom"
-    kinds: ClassVar[tuple[str, ...]] = ("value", "importance", "linear", "removal")
+    kinds: ClassVar[tuple[str, ...]] = (
+        "value",
+        "importance",
+        "linear",
+        "removal",
+        "shapley",
+    )
     effect: ClassVar[str] = "removal"
     takes_counts: ClassVar[bool] = True
 
@@ -112,6 +131,8 @@ class Slalom(RegressorMixin, BaseEstimator):
         if not used.any():
             raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
         self._fit = fit_slaloms(masks_[used], scores_[used], weights[used], options)
+        self._answers = (masks_, scores_, weights)
+        self._inferences: tuple[SlalomInference, ...] | None = None
         self._single_output = np.ndim(scores) == 1
         self.n_features_in_ = masks_.shape[1]
         self.full_counts_ = masks_[used].max(axis=0)
@@ -139,6 +160,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         ``linear``: ``v exp(s)``.
         ``removal``: ``F(full) - F(full without one occurrence)``; units without a background and
         without company fall to ``base_value_``.
+        ``shapley``: exact Shapley value of the fitted model; of one copy where units have several.
         """
         kind = check_kind(kind, self.kinds)
         if kind == "value":
@@ -147,10 +169,66 @@ class Slalom(RegressorMixin, BaseEstimator):
             return self.importance_
         if kind == "linear":
             return self.value_ * np.exp(self.importance_)
+        if kind == "shapley":
+            return self._shaped(self._shapley())
         full = self.full_counts_
         left = full - np.diag((full > 0).astype(float))
         scores = self._fit.predict(np.vstack([full, left]))
         return self._shaped((scores[0] - scores[1:]).T)
+
+    def std_errors(self, kind: str | None = None, covariance: SlalomCovariance = "HC3") -> FloatArray:
+        """Standard errors, shape and units of ``attributions(kind)``, by the delta method.
+
+        They hold whether or not the model is a SLALOM (the target is then the SLALOM that fits best
+        over the law of the masks), in the gauge, and include what the prior may have shrunk. Infinite
+        where the answers do not determine the number, importances of status ``importance not identifiable``
+        included. NaN with more than one head: heads can swap, and no linearisation describes that. With
+        ``shared_importance`` each output is taken on its own, which errs on the large side.
+
+        Parameters
+        ----------
+        kind
+            As for ``attributions``.
+        covariance
+            ``HC3`` and others of `piste.fitting.inference.covariance`, or ``one-step bootstrap``: masks
+            resampled 1,000 times, with their complements, one linearised step each.
+        """
+        return self._shaped(self._estimate(kind, covariance).std_error)
+
+    def confidence_interval(
+        self,
+        kind: str | None = None,
+        level: float = 0.95,
+        covariance: SlalomCovariance = "HC3",
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of the intervals, ``attributions ± t std_errors``, shaped as ``attributions(kind)``.
+
+        t has as many degrees of freedom as there are masks less the effective parameters.
+        """
+        return interval(self._estimate(kind, covariance), level, single=self._single_output)
+
+    def summary(
+        self,
+        level: float = 0.95,
+        kind: str | None = None,
+        covariance: SlalomCovariance = "HC3",
+        names: Sequence[str] | None = None,
+    ) -> Summary:
+        """A table in the style of statsmodels; ``str`` prints it. ``names`` label the units."""
+        kind = check_kind(kind, self.kinds)
+        facts = {
+            "Masks": len(self._answers[0]),
+            "Units": self.n_features_in_,
+            "Heads": self.heads,
+            "Covariance": covariance,
+            "Status": self.status_,
+            "Noise variance": readable(self.noise_),
+            "Background value": readable(self.background_value_),
+            "Background importance": readable(self.background_importance_),
+        }
+        rows = row_names(names, self.n_features_in_)
+        estimate = self._estimate(kind, covariance)
+        return summary_table(estimate, level, title=f"SLALOM {kind}", facts=facts, names=rows)
 
     def unit_status(self, kind: str) -> list[Status] | list[list[Status]]:
         """How each attribution came out; importances may be unidentifiable where values are not."""
@@ -168,6 +246,27 @@ class Slalom(RegressorMixin, BaseEstimator):
     def min_queries(self, n_units: int) -> int:
         """Parameters up to the gauge, per head: ``2 n + 1``, or ``2 n - 1`` without a background."""
         return min_queries(n_units, background=self.background, heads=self.heads)
+
+    def _estimate(self, kind: str | None, covariance: SlalomCovariance) -> Estimate:
+        kind = check_kind(kind, self.kinds)
+        check_covariance(covariance, SLALOM_COVARIANCES)
+        if self._inferences is None:
+            one_head = self._fit.value.shape[1] == 1
+            self._inferences = slalom_inference(*self._answers, self._fit) if one_head else ()
+        values = np.atleast_2d(self.attributions(kind))
+        return slalom_estimate(self._inferences, values, cast("SlalomKind", kind), covariance)
+
+    def _shapley(self) -> FloatArray:
+        """Exact Shapley values (n_outputs, n_units), heads added up; copies of a unit are players."""
+        copies = np.maximum(np.rint(self.full_counts_), 1).astype(np.int64)
+        owner = np.repeat(np.arange(self.n_features_in_), copies)
+        of_copies = slalom_shapley_heads(
+            self._fit.value[..., owner],
+            self._fit.importance[..., owner],
+            self._fit.background_value,
+            self._fit.background_importance,
+        )
+        return of_copies[:, np.cumsum(copies) - 1]
 
     def _options(self) -> SlalomOptions:
         """The constructor's options, checked."""
