@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,15 @@ from piste.evaluation.provenance import provenance, remarks
 from piste.sampling.collect import Progress
 from piste.sampling.masking import choose_masking
 from piste.sampling.models import load_model
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.models.remote import Concurrent
 from piste.sampling.records import Design, Responses, Text
 from piste.sampling.segment import UnitChoice
+from piste.sampling.store import AnswerStore, Stored, chosen_store, with_store
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text, named_surrogates, with_fits
 from piste.surrogates.records import Explained, Failed, Options
+from piste.surrogates.rounds import AutoBudget
 
 
 def explain(  # noqa: PLR0913 - the one place where every option of a run is named
@@ -36,13 +40,14 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     units: UnitChoice = "word",
     masking: str = "remove",
     design: str | Design = "auto",
-    budget: int = 1000,
+    budget: int | Literal["auto"] | AutoBudget = 1000,
     target: int | str | None = None,
     space: str = "logit",
     tie_repeats: bool = False,
     context: str | None = None,
     batch_size: int = 64,
     seed: int = 0,
+    store: str | PathLike[str] | AnswerStore | None = None,
     progress: Progress | None = None,
     confidence: float = 0.95,
     text_ids: Sequence[str] | None = None,
@@ -66,7 +71,8 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     design
         The law of the masks: ``auto`` or a name of `piste.sampling.designs.DESIGNS`, or a Design.
     budget
-        Upper bound on distinct model queries per text, held-out masks included.
+        Upper bound on distinct model queries per text, held-out masks included; or ``auto`` (an
+        AutoBudget with its defaults) to ask in rounds until every interval is narrow enough.
     target
         The predicted class by default; an index, a label, or ``all``.
     space
@@ -80,6 +86,10 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         The most texts in one call of the model.
     seed
         The only source of randomness; no global generator is read or changed.
+    store
+        A file that keeps the model's answers, so that nothing is asked twice, by no later run either.
+        None keeps a remote model's answers in the user's cache folder and a local one's nowhere;
+        ``none`` keeps none.
     progress
         Called with (queries done, upper bound on queries).
     confidence
@@ -106,7 +116,7 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         units=units,
         masking=masking,
         design=design,
-        budget=budget,
+        budget=AutoBudget() if budget == "auto" else budget,
         target=target,
         space=space,
         tie_repeats=tie_repeats,
@@ -120,9 +130,11 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     listed = _listed(texts)
     names = _names(text_ids, len(listed))
     outcomes = []
-    for index, (name, text) in enumerate(zip(names, listed, strict=True)):
-        hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
-        outcomes.append(explain_text(box, text, name, options, hook))
+    with chosen_store(store, remote=isinstance(box, Concurrent)) as opened:
+        asked = _kept(box, opened)
+        for index, (name, text) in enumerate(zip(names, listed, strict=True)):
+            hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
+            outcomes.append(explain_text(asked, text, name, options, hook))
     _refuse_if_nothing_came_out(outcomes)
     study = Study(outcomes, options, box.fingerprint)
     study.warn()
@@ -282,6 +294,15 @@ def _answer_rows(text_id: str, use: str, answers: Responses) -> pd.DataFrame:
     # Side by side, not inserted: a label may be called "text" too.
     scores = pd.DataFrame(answers.values, columns=list(answers.labels))
     return pd.concat([pd.DataFrame(columns), scores], axis=1)
+
+
+def _kept(box: BlackBox, store: AnswerStore | None) -> BlackBox:
+    """The model with a store around it; inside a concurrent one, so that each answer is kept as it comes."""
+    if store is None:
+        return box
+    if isinstance(box, Concurrent):
+        return box.around(lambda request: Stored(request, store))
+    return with_store(box, store)
 
 
 def _listed(texts: object) -> list[Text]:

@@ -181,8 +181,8 @@ class Slalom(RegressorMixin, BaseEstimator):
 
         They hold whether or not the model is a SLALOM (the target is then the SLALOM that fits best
         over the law of the masks), in the gauge, and include what the prior may have shrunk. Infinite
-        where the answers do not determine the number, importances of status ``importance not identifiable``
-        included. NaN with more than one head: heads can swap, and no linearisation describes that. With
+        where the answers do not determine the number, as for every importance that is not identifiable.
+        NaN with more than one head: heads can swap, and no linearisation describes that. With
         ``shared_importance`` each output is taken on its own, which errs on the large side.
 
         Parameters

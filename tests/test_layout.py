@@ -106,7 +106,7 @@ def test_importing_and_fitting_needs_no_torch() -> None:
         "import sys, json, piste\n"
         "study = piste.explain(lambda texts: [float(len(t)) for t in texts], 'a b c',\n"
         "                      surrogates=('lime', 'shap', 'slalom'), space='raw')\n"
-        "assert len(study.attributions) == 18\n"
+        "assert len(study.attributions) == 21\n"
         "print(json.dumps([name for name in sys.modules]))"
     )
     modules = {name.partition(".")[0] for name in json.loads(loaded)}
@@ -141,6 +141,7 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 def test_public_names() -> None:
     assert piste.__all__ == [
+        "AutoBudget",
         "InputError",
         "ModelError",
         "PisteError",

@@ -9,8 +9,10 @@
 from piste._errors import InputError, ModelError, PisteError, PisteWarning
 from piste.evaluation.study import Study, explain, load_study
 from piste.sampling.models import load_model
+from piste.surrogates.rounds import AutoBudget
 
 __all__ = [
+    "AutoBudget",
     "InputError",
     "ModelError",
     "PisteError",

@@ -18,11 +18,13 @@ from rich.table import Table
 from piste._console import errors_as_one_line
 from piste._errors import InputError
 from piste._inputs import read_inputs
+from piste._store_cli import app as store_app
 from piste.evaluation.export import meta_path
 from piste.evaluation.report import terminal_report
 from piste.evaluation.study import explain as explain_texts
 from piste.sampling.collect import stderr_progress
 from piste.sampling.models import ADAPTERS
+from piste.surrogates.rounds import AutoBudget
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,6 +33,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Explain text classifiers with surrogate models: LIME, SHAP and SLALOM, as CSV.",
 )
+
+app.add_typer(store_app, name="store")
 
 EXPLAIN_EXAMPLES = """
 [bold]Examples[/bold]
@@ -70,7 +74,19 @@ def explain(
     design: Annotated[
         str, typer.Option(help="Law of the masks: auto, uniform-size, leverage, identify, …")
     ] = "auto",
-    budget: Annotated[int, typer.Option(help="Most model queries per text.")] = 1000,
+    budget: Annotated[
+        str, typer.Option(help="Most model queries per text, or auto: until the intervals are narrow.")
+    ] = "1000",
+    tolerance: Annotated[
+        float,
+        typer.Option(help="For --budget auto: half-width of an interval over the largest effect."),
+    ] = 0.1,
+    top_k: Annotated[
+        int | None, typer.Option(help="For --budget auto: settle the K largest effects instead.")
+    ] = None,
+    max_budget: Annotated[
+        int, typer.Option(help="For --budget auto: most model queries per text.")
+    ] = 5000,
     target: Annotated[
         str | None, typer.Option(help="A label, an index or 'all'; the predicted class by default.")
     ] = None,
@@ -84,6 +100,10 @@ def explain(
     batch_size: Annotated[int, typer.Option(help="Most texts in one model call.")] = 64,
     seed: Annotated[int, typer.Option(help="The only source of randomness.")] = 0,
     confidence: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    store: Annotated[
+        str | None,
+        typer.Option(help="A file for the answers, or none; your cache folder for remote models."),
+    ] = None,
     text_column: Annotated[str, typer.Option(help="Column of FILE that holds the texts.")] = "text",
     id_column: Annotated[str | None, typer.Option(help="Column of FILE that names the texts.")] = None,
     out: Annotated[
@@ -109,13 +129,14 @@ def explain(
                 units=units,
                 masking=masking,
                 design=design,
-                budget=budget,
+                budget=_budget(budget, AutoBudget(tolerance, top_k, max_budget)),
                 target=target,
                 space=space,
                 tie_repeats=tie_repeats,
                 context=context,
                 batch_size=batch_size,
                 seed=seed,
+                store=store,
                 progress=progress,
                 confidence=confidence,
                 text_ids=inputs.text_ids,
@@ -139,6 +160,18 @@ def models() -> None:
         state = "yes" if adapter.installed else missing
         table.add_row(*map(escape, (adapter.example, adapter.about, state)))
     Console().print(table)
+
+
+def _budget(given: str, automatic: AutoBudget) -> int | AutoBudget:
+    """The number given, or the automatic budget."""
+    if given == "auto":
+        return automatic
+    try:
+        return int(given)
+    except ValueError:
+        raise InputError(
+            f"Got --budget {given!r}; expected a number of model queries per text, or 'auto'."
+        ) from None
 
 
 def _read_context(path: Path | None) -> str | None:
