@@ -23,16 +23,27 @@ class Answers:
     scatter
         Shape (n_rows, n_outputs): weighted squared deviations of a row's answers from their mean, which
         no model of masks can explain.
+    full
+        Shape (n_units,): counts of the full text.
     """
 
     masks: FloatArray
     scores: FloatArray
     weights: FloatArray
     scatter: FloatArray
+    full: FloatArray
+
+    @property
+    def asked(self) -> BoolArray:
+        """Whether a row keeps any unit, shape (n_rows,)."""
+        some: BoolArray = np.any(self.masks != 0, axis=1)
+        return some
 
     def take(self, kept: BoolArray) -> "Answers":
         """The answers to some of the masks."""
-        return Answers(self.masks[kept], self.scores[kept], self.weights[kept], self.scatter[kept])
+        return Answers(
+            self.masks[kept], self.scores[kept], self.weights[kept], self.scatter[kept], self.full
+        )
 
 
 def merge_repeats(masks: FloatArray, scores: FloatArray, weights: FloatArray) -> Answers:
@@ -47,7 +58,7 @@ def merge_repeats(masks: FloatArray, scores: FloatArray, weights: FloatArray) ->
     total = _summed(row, weights[:, None])[:, 0]
     mean = _summed(row, weights[:, None] * scores) / total[:, None]
     scatter = _summed(row, weights[:, None] * (scores - mean[row]) ** 2)
-    return Answers(masks[first], mean, total, scatter)
+    return Answers(masks[first], mean, total, scatter, masks.max(axis=0))
 
 
 def _summed(row: IntArray, terms: FloatArray) -> FloatArray:
@@ -78,9 +89,11 @@ class MaskRows:
     full: FloatArray
 
     @classmethod
-    def from_masks(cls, masks: FloatArray, *, background: bool) -> "MaskRows":
-        """Rows of ``masks`` (n_rows, n_units); a background column, always present, goes in front."""
-        full = masks.max(axis=0)
+    def from_masks(cls, masks: FloatArray, full: FloatArray, *, background: bool) -> "MaskRows":
+        """Rows of ``masks`` (n_rows, n_units), none above ``full`` (n_units,), the counts of the text.
+
+        A background column, always present, goes in front.
+        """
         rows = kernels.list_rows(np.ascontiguousarray(masks), full, background)
         return cls(*rows, np.concatenate([[1.0], full]) if background else full)
 

@@ -75,6 +75,12 @@ class Problem:
         return float(self.weights.sum() * self.scores.shape[1])
 
     @property
+    def n_spare(self) -> int:
+        """Distinct answers beyond the parameters, up to the gauge, of one head."""
+        n_rows, n_outputs = self.scores.shape
+        return n_rows * n_outputs - (n_outputs + 1) * self.rows.n_columns + 1
+
+    @property
     def first_unit(self) -> int:
         """Column of the first unit."""
         return int(self.background)
@@ -335,8 +341,8 @@ def pinned(schur: FloatArray, n_heads: int, damping: float) -> tuple[Cholesky, F
     Shifting all importances of a head changes no prediction. That direction is pinned in the same
     units: in others, what the answers say of units with little attention would be lost to rounding.
     """
-    diagonal = np.maximum(np.diag(schur), 0.0)
-    units = np.sqrt(np.maximum(diagonal, 1e-12 * max(diagonal.max(), 1e-300)))
+    diagonal = np.abs(np.diag(schur))  # negative where rounding is all that there is
+    units = np.sqrt(np.maximum(diagonal, 1e-12 * (diagonal.max() or 1.0)))
     scaled = schur / np.outer(units, units) + damping * np.eye(len(schur))
     for head in np.split(np.arange(len(schur)), n_heads):
         shift = units[head] / np.linalg.norm(units[head])

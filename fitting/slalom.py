@@ -162,13 +162,13 @@ def _fit_group(answers: Answers, options: SlalomOptions) -> Slaloms:
     centre = np.average(scores, axis=0, weights=weights)
     between = np.average((scores - centre) ** 2, axis=0, weights=weights)
     varies = np.sqrt(between) > CONSTANT * np.abs(scores).max(axis=0)
-    if not varies.any() or not answers.masks.any():
-        return _constant(answers, centre)
+    asked = answers.asked
+    if not varies.any() or not asked.any():
+        return _constant(answers, centre, options.heads)
     spread = np.sqrt(between + answers.scatter.sum(axis=0) / weights.sum())
     spread = np.where(varies, spread, 1.0)
     scaled = replace(answers, scores=(scores - centre) / spread, scatter=answers.scatter / spread**2)
-    empty = ~answers.masks.any(axis=1)
-    at_empty = scores[empty][0] if empty.any() else centre
+    at_empty = centre if asked.all() else scores[~asked][0]
     problem, fit = _best_model(scaled, options)
     return _in_score_units(problem, fit, centre, spread * varies, at_empty)
 
@@ -201,8 +201,8 @@ def _best_start(problem: Problem, solved: FloatArray) -> tuple[FloatArray, Prior
     """
     starts = [within_bounds(problem, start[None]) for start in (solved, *even_importances(problem))]
     unexplained = evaluate(problem, starts[0], NO_PRIOR).error / problem.total
-    spare = len(problem.scores) - (2 * problem.rows.n_columns - 1)
-    noise = min(1.0, unexplained * len(problem.scores) / spare) if spare > 0 else 1.0
+    spare = problem.n_spare / problem.scores.size
+    noise = min(1.0, unexplained / spare) if spare > 0 else 1.0
     prior = Prior(FIRST_PRIOR.value * noise, FIRST_PRIOR.importance * noise)
     states = [evaluate(problem, start, prior) for start in starts]
     return min(states, key=lambda state: state.objective).importance, prior
@@ -222,9 +222,9 @@ def _best_heads(problem: Problem, options: SlalomOptions) -> FloatArray:
 def _problem(answers: Answers, *, background: bool) -> Problem:
     """The published model says nothing about the empty text, so without a background it is left out."""
     if not background:
-        answers = answers.take(answers.masks.any(axis=1))
+        answers = answers.take(answers.asked)
     return Problem(
-        MaskRows.from_masks(answers.masks, background=background),
+        MaskRows.from_masks(answers.masks, answers.full, background=background),
         answers.scores,
         answers.weights,
         background,
@@ -238,7 +238,7 @@ def _exact(problem: Problem, importance: FloatArray) -> SlalomFit | None:
     Answers that follow the model to rounding need no prior. Where there are fewer of them than
     parameters they always can, and it means nothing.
     """
-    if len(problem.scores) < 2 * problem.rows.n_columns - 1:
+    if problem.n_spare < 0:
         return None
     first = evaluate(problem, within_bounds(problem, importance[None]), NO_PRIOR)
     if first.error > NEARLY_EXACT**2 * problem.total or not _values_determined(first):
@@ -273,9 +273,12 @@ def _with_prior(
 
 def _cross_validated(answers: Answers, importance: FloatArray, options: SlalomOptions) -> Prior:
     """The strengths with the least squared error over five folds of distinct masks."""
-    fold = np.random.default_rng(options.seed).permutation(len(answers.masks)) % 5
+    if not options.background:
+        answers = answers.take(answers.asked)
+    n_rows = len(answers.masks)
+    fold = np.random.default_rng(options.seed).permutation(n_rows) % 5
     errors = np.zeros(len(CV_STRENGTHS))
-    for k in range(5):
+    for k in range(min(5, n_rows) if n_rows > 1 else 0):
         problem = _problem(answers.take(np.isin(fold, k, invert=True)), background=options.background)
         held = _problem(answers.take(np.isin(fold, k)), background=options.background)
         start: FloatArray | State = importance
@@ -350,15 +353,16 @@ def _identifiable(problem: Problem, fit: SlalomFit, variance: float) -> BoolArra
     return determined
 
 
-def _constant(answers: Answers, centre: FloatArray) -> Slaloms:
-    """Nothing varies: every value is the constant and no importance means anything."""
+def _constant(answers: Answers, centre: FloatArray, n_heads: int) -> Slaloms:
+    """Nothing varies: the values add up to the constant and no importance means anything."""
     n_outputs, n_units = answers.scores.shape[1], answers.masks.shape[1]
-    value = np.broadcast_to(centre[:, None, None], (n_outputs, 1, n_units)).copy()
+    share = centre[:, None] / n_heads * np.ones(n_heads)
+    value = share[:, :, None] * np.ones(n_units)
     return Slaloms(
         value=value,
         importance=np.zeros_like(value),
-        background_value=centre[:, None].copy(),
-        background_importance=np.zeros((n_outputs, 1)),
+        background_value=share,
+        background_importance=np.zeros_like(share),
         empty_value=centre.copy(),
         identifiable=np.zeros((n_outputs, n_units), dtype=np.bool_),
         noise=np.zeros(n_outputs),

@@ -74,12 +74,10 @@ class Units:
     def __post_init__(self) -> None:
         if not len(self.segments) == len(self.starts) == len(self.ends) == len(self.seen):
             raise InputError("Units need as many segments, starts, ends and seen flags as units.")
-        if (
-            not np.isin(self.segments, range(len(self.parts))).all()
-            or (np.diff(self.segments) < 0).any()
-        ):
+        if not np.isin(self.segments, range(len(self.parts))).all():
             raise InputError(
-                "Got segments out of order; expected the first text's units, then the second's."
+                f"Got segments {np.unique(self.segments).tolist()} of {len(self.parts)} texts; expected 0, "
+                "or 1 for the second text of a pair."
             )
         for segment, part in enumerate(self.parts):
             here = self.segments == segment

@@ -23,7 +23,6 @@ from sklearn.base import clone
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
 from piste.fitting.mask_process import fit_mask_process
-from piste.fitting.shapley import slalom_shapley_heads
 from piste.surrogates.base import Surrogate
 from piste.surrogates.slalom import Slalom
 
@@ -80,12 +79,7 @@ def fit_control(
 
 
 def exact_shapley_values(surrogate: Surrogate) -> FloatArray:
-    """Shapley values of a fitted surrogate's own predictions, as its attributions give them."""
-    if isinstance(surrogate, Slalom):
-        fit = surrogate._fit
-        return slalom_shapley_heads(
-            fit.value, fit.importance, fit.background_value, fit.background_importance
-        )
+    """Shapley values of a fitted surrogate's own predictions, shape (n_outputs, n_units)."""
     return np.atleast_2d(surrogate.attributions("shapley"))
 
 
@@ -127,7 +121,7 @@ def _of_estimator(estimator: Surrogate, masks: FloatArray, scores: FloatArray) -
 
 def _checked(control: object) -> Surrogate:
     """A fresh copy of an estimator that has exact Shapley values."""
-    if isinstance(control, Slalom) or (isinstance(control, Surrogate) and "shapley" in control.kinds):
+    if isinstance(control, Surrogate) and not isinstance(control, type) and "shapley" in control.kinds:
         return cast("Surrogate", clone(control))
     raise InputError(
         f"Got control={control!r}; expected {', '.join(map(repr, CONTROLS))}, None or a surrogate "

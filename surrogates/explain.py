@@ -16,6 +16,7 @@ from piste.sampling.records import Design, Responses, Text, Units
 from piste.sampling.segment import segment
 from piste.sampling.space import choose_targets, to_space
 from piste.surrogates.base import Surrogate
+from piste.surrogates.interactions import Interactions
 from piste.surrogates.lime import Lime
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget, judge
@@ -27,7 +28,12 @@ HELD_OUT_LAW = "uniform-size"
 AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
 
-BUILT_IN: Mapping[str, type[Surrogate]] = {"lime": Lime, "shap": KernelShap, "slalom": Slalom}
+BUILT_IN: Mapping[str, type[Surrogate]] = {
+    "lime": Lime,
+    "shap": KernelShap,
+    "slalom": Slalom,
+    "interactions": Interactions,
+}
 
 
 def named_surrogates(surrogates: object) -> dict[str, Surrogate]:

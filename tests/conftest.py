@@ -1,4 +1,4 @@
-"""Tiny real models, made once per run from nothing but a config."""
+"""Tiny real models, made once per run from nothing but a config; a cache folder for each test."""
 
 import json
 import os
@@ -20,6 +20,12 @@ WINDOW = 16
 LABELS = ("negative", "neutral", "positive")
 
 MakeModel = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds another's answers, nor leaves any in the user's cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(scope="session")

@@ -192,8 +192,8 @@ HEADER = f"""# Coverage of intervals
 Written by `benchmarks/coverage/simulate.py`; do not edit. Share of {LEVEL:.0%} intervals that hold the
 truth: {{repetitions}} repetitions, {N_UNITS} units, {N_MASKS} masks (leverage sampling in pairs, with
 the full and the empty text); mean over units, then the lowest and the highest unit. A unit's own share
-has a Monte-Carlo error of about {{error:.1%}}, so that exact intervals would give a lowest unit of about
-{{low:.0%}}. `error` is the median standard error, `actual` the median root mean square error about the
+has a Monte-Carlo error of about {{error:.1%}}, so that exact intervals would give a lowest unit of
+about {{low:.0%}}. `error` is the median standard error, `actual` the median root mean square error about the
 truth. The columns after it are the mean coverage with other covariances.
 """
 NOTES = """
@@ -201,12 +201,15 @@ NOTES = """
   additive answers has no true values and importances; its effects are right all the same.
 - **SLALOM**: values ±1 to 3, importances of standard deviation .7, background importance .5, noise .01:
   chosen so that parameters are identified (errors of importances near .03).
-- **SLALOM and pairs**: 15 pairs of units add .02 each when both are there; no surrogate fits it. Truth is
-  pseudo-true (the surrogate's best fit over the law of the masks) and, for KernelShap, the exact Shapley
-  value.
+- **SLALOM and pairs**: 15 pairs of units add .02 each when both are there; no surrogate fits it. Truth
+  is pseudo-true (the surrogate's best fit over the law of the masks) and, for KernelShap, the exact
+  Shapley value. Coverage holds on average over units, not for each: what the prior shrinks depends on
+  the unit (`min`).
 - **ill-identified**: the background takes more attention and the noise is .1, so that values and
-  importances can be traded for each other; the prior decides, and a unit can be far off. Effects
-  (removal, shapley) stay well covered; for values read the interval with care.
+  importances can be traded for each other; the prior decides, and the values of single units can be far
+  off in most repetitions (`min`). Effects (removal, shapley) stay well covered.
+- LIME's default `CR3` takes a mask and its complement as one. Row by row (`HC3`) its intervals are up to
+  twice too wide wherever the black box is not linear, since the two errors of a pair cancel in part.
 - KernelShap's `design` errors hold for a model that answers without noise. Here answers are noisy, also
   those to the full and the empty text, whose noise (a 30th part in each value) is not counted.
 """

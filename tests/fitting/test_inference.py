@@ -229,7 +229,7 @@ def test_a_prior_adds_its_bias() -> None:
     fit = linearise(design, weights, ridge=ridge)
     gram = design.T @ (weights[:, None] * design)
     pull = design.T @ (weights * answers)
-    shrunk: FloatArray = np.linalg.solve(gram + np.diag(ridge), pull)
+    shrunk = np.asarray(np.linalg.solve(gram + np.diag(ridge), pull), dtype=np.float64)
     free = np.linalg.solve(gram, pull)
     e = answers - design @ shrunk
     noise = weights @ e**2 / (len(e) - fit.n_effective)

@@ -76,7 +76,7 @@ def fit(
 
 def make_problem(masks: FloatArray, scores: FloatArray, *, background: bool) -> Problem:
     scaled = (scores - scores.mean()) / scores.std()
-    rows = MaskRows.from_masks(masks, background=background)
+    rows = MaskRows.from_masks(masks, masks.max(axis=0), background=background)
     return Problem(rows, scaled[:, None], np.ones(len(masks)), background)
 
 
@@ -270,7 +270,7 @@ def test_a_chosen_prior_is_as_good_as_the_best_of_a_grid(prior: Literal["evidenc
         scores = truth + level * truth.std() * np.random.default_rng(seed).normal(size=len(truth))
         held, *_ = oracle(test, background=2.0, seed=seed)
         predicted = fit(masks, scores, prior=prior).predict(test)[:, 0]
-        rows = MaskRows.from_masks(test, background=True)
+        rows = MaskRows.from_masks(test, test.max(axis=0), background=True)
         scaled = ((held - scores.mean()) / scores.std())[:, None]
         best = min(
             grid_errors(

@@ -49,7 +49,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 @both_ways
 def test_rows_multiply_as_the_dense_matrix_does(kind: str, background: bool) -> None:
     masks = masks_of(kind)
-    rows, M = MaskRows.from_masks(masks, background=background), dense(masks, background)
+    rows, M = MaskRows.from_masks(masks, masks.max(axis=0), background=background), dense(masks, background)
     rng = np.random.default_rng(1)
     right = np.column_stack([rng.random(M.shape[1]) + 0.1, rng.normal(size=(M.shape[1], 2))])
     np.testing.assert_allclose(rows.times(right, 1), M @ right, atol=TIGHT)
@@ -64,7 +64,7 @@ def test_rows_multiply_as_the_dense_matrix_does(kind: str, background: bool) -> 
 @both_ways
 def test_a_row_lists_the_fewer_of_kept_and_missing(kind: str, background: bool) -> None:
     masks = masks_of(kind)
-    rows, M = MaskRows.from_masks(masks, background=background), dense(masks, background)
+    rows, M = MaskRows.from_masks(masks, masks.max(axis=0), background=background), dense(masks, background)
     missing, kept = (rows.full != M).sum(axis=1), (M > 0).sum(axis=1)
     np.testing.assert_array_equal(np.diff(rows.indptr), np.minimum(missing, kept))
     np.testing.assert_array_equal(rows.removed, missing < kept)
@@ -80,7 +80,7 @@ def test_any_counts_are_stored_without_loss(
     n_units: int, n_rows: int, seed: int, background: bool
 ) -> None:
     masks = np.random.default_rng(seed).integers(0, 4, (n_rows, n_units)).astype(float)
-    rows = MaskRows.from_masks(masks, background=background)
+    rows = MaskRows.from_masks(masks, masks.max(axis=0), background=background)
     np.testing.assert_array_equal(rows.times(np.eye(rows.n_columns), 0), dense(masks, background))
 
 
@@ -89,7 +89,7 @@ def test_removing_nearly_all_the_weight_loses_no_digits(background: bool) -> Non
     # Unit 0 outweighs the rest by 1e12: as a difference, what is left would keep 4 of 16 digits.
     masks = np.ones((2, 8))
     masks[0, 0] = 0.0
-    rows = MaskRows.from_masks(masks, background=background)
+    rows = MaskRows.from_masks(masks, masks.max(axis=0), background=background)
     w = np.ones(rows.n_columns)
     w[int(background)] = 1e12
     value = np.arange(1.0, rows.n_columns + 1)
@@ -151,7 +151,7 @@ def make_problem(kind: str, background: bool, n_outputs: int, seed: int = 3) -> 
     masks = masks_of(kind, n_units=5, n_rows=40, seed=seed)
     masks = masks[masks.any(axis=1)]
     rng = np.random.default_rng(seed)
-    rows = MaskRows.from_masks(masks, background=background)
+    rows = MaskRows.from_masks(masks, masks.max(axis=0), background=background)
     scores = rng.normal(size=(len(masks), n_outputs))
     return Problem(rows, scores, rng.random(len(masks)) + 0.5, background, scatter=0.7)
 
