@@ -1,6 +1,6 @@
 """What a terminal shows of a study."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,11 @@ from rich.text import Text
 from piste.evaluation.attributions import UNSEEN
 from piste.evaluation.fidelity import LOW, UNDEFINED
 from piste.evaluation.study import Study
+from piste.sampling.masking import split_context
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.models.remote import Concurrent, estimate
+from piste.surrogates.explain import planned_queries
+from piste.surrogates.records import Options
 
 MOST_TEXTS = 3  # beyond these a table for each text would scroll away
 LEFT_OUT = ("linear",)  # a crude number that the file holds; without it the table fits 80 columns
@@ -23,7 +28,8 @@ def terminal_report(study: Study) -> RenderableType:
     Green raises the explained score, red lowers it, and blue marks importances above the mean; the
     strongest colour of a column belongs to its largest magnitude.
     """
-    fitted = study.attributions[study.attributions["target"] != ""]
+    table = study.attributions
+    fitted = table[(table["target"] != "") & ~table["kind"].isin(LEFT_OUT)]
     sets = list(dict.fromkeys(zip(fitted["text_id"], fitted["target"], strict=True)))
     shown: list[RenderableType] = []
     for text_id, target in sets[:MOST_TEXTS]:
@@ -66,6 +72,23 @@ def _cell(score: float, largest: float, kind: str) -> Text:
 def _one_line(token: str) -> str:
     """White space and control characters as visible escapes, so that a cell stays one line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+
+
+def dry_run_report(model: BlackBox, texts: Sequence[str], options: Options) -> Text:
+    """What explaining would take at most: queries and, of a remote model, requests, tokens and cost."""
+    planned = [planned_queries(model, text, options) for text in texts]
+    lines = Text(f"{sum(planned)} model queries at most, for {len(texts)} texts; nothing was sent")
+    if isinstance(model, Concurrent):
+        before, after = split_context(options.context, "")
+        whole = [f"{before}{text}{after}" for text in texts]
+        found = estimate(model, whole, planned)
+        lines.append(
+            f"\n{found.n_requests} requests, about {found.input_tokens:.0f} tokens in (a fourth of the "
+            f"characters) and {found.output_tokens:.0f} out"
+        )
+        cost = "unknown without --price" if found.cost is None else f"{found.cost:.4g}"
+        lines.append(f"\ncost at most about {cost}; at least {found.seconds:.0f} s at the given rates")
+    return lines
 
 
 def _fidelity_lines(study: Study) -> Text:

@@ -78,7 +78,7 @@ class Problem:
     def n_spare(self) -> int:
         """Distinct answers beyond the parameters, up to the gauge, of one head."""
         n_rows, n_outputs = self.scores.shape
-        return n_rows * n_outputs - (n_outputs + 1) * self.rows.n_columns + 1
+        return int(n_rows * n_outputs - (n_outputs + 1) * self.rows.n_columns + 1)
 
     @property
     def first_unit(self) -> int:

@@ -156,7 +156,7 @@ class Estimate:
         """
         if not 0 < level < 1:
             raise InputError(f"Got level={level!r}; expected a number between 0 and 1, such as 0.95.")
-        quantile = self._t.ppf(0.5 + level / 2)[:, None]
+        quantile = np.asarray(stats.t.ppf(0.5 + level / 2, self._degrees))[:, None]
         half = np.multiply(
             quantile, self.std_error, out=np.zeros_like(self.std_error), where=self.std_error != 0
         )
@@ -166,12 +166,12 @@ class Estimate:
         """Two-sided, of the hypothesis that the number is 0; shape of ``value``."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.abs(self.value) / self.std_error
-        p_values: FloatArray = 2 * stats.t(self._t.args[0][:, None]).sf(ratio)
-        return p_values
+        return 2.0 * np.asarray(stats.t.sf(ratio, self._degrees[:, None]), dtype=np.float64)
 
     @property
-    def _t(self) -> stats.distributions.rv_frozen:
-        return stats.t(np.where(self.df > 0, self.df, np.inf))
+    def _degrees(self) -> FloatArray:
+        """With none left the errors are infinite, and any quantile will do."""
+        return np.where(self.df > 0, self.df, np.inf)
 
 
 @single_blas_thread()

@@ -64,6 +64,12 @@ def named_surrogates(surrogates: object) -> dict[str, Surrogate]:
     return chosen
 
 
+def planned_queries(model: BlackBox, text: Text, options: Options) -> int:
+    """The most queries that explaining a text can take, without asking any."""
+    units = segment(text, options.units, model=model, context=options.context)
+    return min(options.cap, 2 ** int(units.seen.sum()))
+
+
 def explain_text(
     model: BlackBox, text: Text, text_id: str, options: Options, progress: Progress | None = None
 ) -> Explained | Failed:

@@ -67,13 +67,13 @@ def judge(fits: Mapping[str, Surrogate], rule: AutoBudget, confidence: float, lo
         level = 1 - (1 - confidence) / (look * (look + 1))
         settled = all(_top_is_settled(fit, rule.top_k, level) for fit in fits.values())
         return Verdict(settled, f"the top {rule.top_k} units are settled", GROWTH)
-    ratio = max(_relative_width(fit, confidence) for fit in fits.values()) / rule.tolerance
+    ratio = max(relative_width(fit, confidence) for fit in fits.values()) / rule.tolerance
     growth = float(np.clip(ratio**2, LEAST_GROWTH, GROWTH)) if np.isfinite(ratio) else GROWTH
     reason = f"every interval is within {rule.tolerance:g} of the largest effect"
     return Verdict(ratio <= 1, reason, growth)
 
 
-def _relative_width(fit: Surrogate, confidence: float) -> float:
+def relative_width(fit: Surrogate, confidence: float) -> float:
     """Widest half-width over the largest magnitude, the worst over outputs."""
     low, high = _effects(fit, confidence)
     half, largest = (high - low) / 2, np.abs(high + low).max(axis=1) / 2

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from piste._typing import FloatArray
 
@@ -45,7 +44,7 @@ def label_log_probs(alternatives: Alternatives, labels: Sequence[str]) -> LabelL
     smallest = min(value for _, value in tokens)
     variants = [[value for token, value in tokens if token == normal(label)] for label in labels]
     bounded = np.array([not found for found in variants])
-    values = np.array([logsumexp(found) if found else smallest for found in variants])
+    values = np.array([np.logaddexp.reduce(found) if found else smallest for found in variants])
     likeliest = max(
         (value for value, out in zip(values, bounded, strict=True) if not out), default=-np.inf
     )

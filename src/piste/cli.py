@@ -20,10 +20,13 @@ from piste._errors import InputError
 from piste._inputs import read_inputs
 from piste._store_cli import app as store_app
 from piste.evaluation.export import meta_path
-from piste.evaluation.report import terminal_report
+from piste.evaluation.report import dry_run_report, terminal_report
 from piste.evaluation.study import explain as explain_texts
 from piste.sampling.collect import stderr_progress
-from piste.sampling.models import ADAPTERS
+from piste.sampling.models import ADAPTERS, load_model
+from piste.sampling.models.protocol import BlackBox
+from piste.surrogates.explain import named_surrogates
+from piste.surrogates.records import Options
 from piste.surrogates.rounds import AutoBudget
 
 app = typer.Typer(
@@ -35,6 +38,8 @@ app = typer.Typer(
 )
 
 app.add_typer(store_app, name="store")
+
+SURROGATES = ["lime", "shap", "slalom"]
 
 EXPLAIN_EXAMPLES = """
 [bold]Examples[/bold]
@@ -104,6 +109,25 @@ def explain(
         str | None,
         typer.Option(help="A file for the answers, or none; your cache folder for remote models."),
     ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="For openai: models: where the server is.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="For remote models: most requests under way at a time.")
+    ] = None,
+    rpm: Annotated[
+        int | None, typer.Option(help="For remote models: most requests per minute.")
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(help="For remote models: per million tokens, as IN,OUT; and a third per request."),
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="For remote models: spend at most this; needs --price.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and ask nothing.")
+    ] = False,
     text_column: Annotated[str, typer.Option(help="Column of FILE that holds the texts.")] = "text",
     id_column: Annotated[str | None, typer.Option(help="Column of FILE that names the texts.")] = None,
     out: Annotated[
@@ -121,11 +145,22 @@ def explain(
         inputs = read_inputs(source, text_column, id_column)
         context = _read_context(context_file)
         _check_outputs(source, out, json)
+        remote = {"base_url": base_url, "concurrency": concurrency, "rpm": rpm, "max_cost": max_cost}
+        box = _opened(model, remote | {"price": _numbers(price)})
+        if dry_run:
+            options = Options(
+                named_surrogates(surrogate or SURROGATES),
+                units=units,
+                context=context,
+                budget=_budget(budget, AutoBudget(tolerance, top_k, max_budget)),
+            )
+            Console().print(dry_run_report(box, inputs.texts, options))
+            return
         with nullcontext() if quiet else stderr_progress() as progress:
             study = explain_texts(
-                model,
+                box,
                 inputs.texts,
-                surrogates=surrogate or ["lime", "shap", "slalom"],
+                surrogates=surrogate or SURROGATES,
                 units=units,
                 masking=masking,
                 design=design,
@@ -160,6 +195,21 @@ def models() -> None:
         state = "yes" if adapter.installed else missing
         table.add_row(*map(escape, (adapter.example, adapter.about, state)))
     Console().print(table)
+
+
+def _opened(uri: str, options: dict[str, object]) -> BlackBox:
+    """The model, with the options that were given; one that is not its adapter's is refused."""
+    return load_model(uri, **{name: value for name, value in options.items() if value is not None})
+
+
+def _numbers(given: str | None) -> list[float] | None:
+    """Numbers between commas."""
+    if given is None:
+        return None
+    try:
+        return [float(number) for number in given.split(",")]
+    except ValueError:
+        raise InputError(f"Got --price {given!r}; expected numbers such as 0.15,0.6.") from None
 
 
 def _budget(given: str, automatic: AutoBudget) -> int | AutoBudget:

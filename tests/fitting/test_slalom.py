@@ -253,9 +253,9 @@ def test_polishing_leaves_a_curved_valley() -> None:
 def grid_errors(problem: Problem, held: Problem) -> list[float]:
     start = np.zeros((1, problem.rows.n_columns))
     return [
-        held_out_error(held, solve(problem, start, Prior(v, s), 200).state)
-        for v in (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-        for s in (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+        held_out_error(held, solve(problem, start, Prior(v, s), 100, 1e-4).state)
+        for v in (1e-4, 1e-2, 1e-1)
+        for s in (1e-3, 1e-1, 1.0, 10.0)
     ]
 
 

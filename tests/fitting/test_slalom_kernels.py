@@ -49,7 +49,10 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 @both_ways
 def test_rows_multiply_as_the_dense_matrix_does(kind: str, background: bool) -> None:
     masks = masks_of(kind)
-    rows, M = MaskRows.from_masks(masks, masks.max(axis=0), background=background), dense(masks, background)
+    rows, M = (
+        MaskRows.from_masks(masks, masks.max(axis=0), background=background),
+        dense(masks, background),
+    )
     rng = np.random.default_rng(1)
     right = np.column_stack([rng.random(M.shape[1]) + 0.1, rng.normal(size=(M.shape[1], 2))])
     np.testing.assert_allclose(rows.times(right, 1), M @ right, atol=TIGHT)
@@ -64,7 +67,10 @@ def test_rows_multiply_as_the_dense_matrix_does(kind: str, background: bool) -> 
 @both_ways
 def test_a_row_lists_the_fewer_of_kept_and_missing(kind: str, background: bool) -> None:
     masks = masks_of(kind)
-    rows, M = MaskRows.from_masks(masks, masks.max(axis=0), background=background), dense(masks, background)
+    rows, M = (
+        MaskRows.from_masks(masks, masks.max(axis=0), background=background),
+        dense(masks, background),
+    )
     missing, kept = (rows.full != M).sum(axis=1), (M > 0).sum(axis=1)
     np.testing.assert_array_equal(np.diff(rows.indptr), np.minimum(missing, kept))
     np.testing.assert_array_equal(rows.removed, missing < kept)

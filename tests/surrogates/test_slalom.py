@@ -310,19 +310,27 @@ def test_a_constant_output_shares_importances_without_harm() -> None:
     np.testing.assert_allclose(slalom.predict(masks), scores, atol=TIGHT)
 
 
+def test_a_constant_output_has_as_many_heads_as_the_others() -> None:
+    masks = uniform_size_masks(100, 5)
+    scores = np.column_stack([with_background(masks), np.full(100, -4.0)])
+    slalom = Slalom(heads=2).fit(masks, scores)
+    np.testing.assert_allclose(slalom.value_[1], -4.0)
+    np.testing.assert_allclose(slalom.predict(masks)[:, 1], -4.0)
+
+
 # --- heads
 
 
 @pytest.mark.parametrize("heads", [2, 4])
 def test_heads_fit_a_model_with_two_heads(heads: int) -> None:
-    masks, test = uniform_size_masks(1500, 10), uniform_size_masks(500, 10, seed=1)
+    masks, test = uniform_size_masks(600, 8), uniform_size_masks(200, 8, seed=1)
     scores = with_background(masks, n_heads=2, seed=3)
     slalom = Slalom(heads=heads).fit(masks, scores)
     truth = with_background(test, n_heads=2, seed=3)
     assert r2(truth, slalom.predict(test)) > 0.99
     assert r2(truth, slalom.predict(test)) > r2(truth, Slalom().fit(masks, scores).predict(test))
     assert abs(slalom.importance_.mean()) < TIGHT
-    full = slalom.predict(np.ones((1, 10)))[0]
+    full = slalom.predict(np.ones((1, 8)))[0]
     weight = np.exp(np.append(slalom.importance_, slalom.background_importance_))
     value = np.append(slalom.value_, slalom.background_value_)
     assert weight @ value / weight.sum() == pytest.approx(full)  # summed up on the full text
@@ -464,13 +472,15 @@ def test_a_step_a_tie_and_an_outlier(background: bool) -> None:
         assert_finite(Slalom(background=background).fit(masks, scores), masks)
 
 
-def test_random_answers_to_random_counts() -> None:
+@pytest.mark.parametrize("prior", ["evidence", "cv", (0.0, 0.0), (1e6, 0.0), (0.0, 1e3)])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_random_answers_to_random_counts(prior: Any, heads: int) -> None:
     rng = np.random.default_rng(0)
-    for _ in range(20):
-        n_units = int(rng.integers(1, 9))
-        masks = rng.integers(0, 3, (int(rng.integers(1, 40)), n_units)).astype(float)
-        slalom = Slalom(background=bool(rng.integers(2))).fit(masks, rng.standard_cauchy(len(masks)))
-        assert_finite(slalom, masks)
+    for _ in range(10):
+        shape = int(rng.integers(1, 30)), int(rng.integers(1, 8))
+        masks = rng.integers(0, 3, shape).astype(float)
+        slalom = Slalom(background=bool(rng.integers(2)), heads=heads, prior=prior, max_iter=30)
+        assert_finite(slalom.fit(masks, rng.standard_cauchy(len(masks))), masks)
 
 
 def test_a_unit_whose_importance_has_no_effect_is_named() -> None:

@@ -51,7 +51,7 @@ class Runs:
         )
 
     def run(self, seconds: float = -1.0) -> tuple[list[str], bool]:
-        """Start a run, and kill it after some seconds if any: what it printed, whether it was killed."""
+        """Start a run, and kill it after some seconds if any: what it printed, and if it was killed."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(seconds, file=self.process.stdin, flush=True)
