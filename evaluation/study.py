@@ -127,6 +127,8 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     )
     box = load_model(model)
     choose_masking(masking, box)  # refuse before the first query
+    if isinstance(box, Concurrent):
+        options = replace(options, batch_size=max(batch_size, box.batch_size))
     listed = _listed(texts)
     names = _names(text_ids, len(listed))
     outcomes = []

@@ -94,8 +94,8 @@ def one_step_bootstrap(
 ) -> FloatArray:
     """Moves of the parameters that one Gauss-Newton step from the solution makes on each resample.
 
-    ``bread J' W diag(weight - 1) e``, ``e`` divided by ``1 - h``, shape (n_resamples, n_parameters): no
-    fit is repeated. Its covariance is that of CR3 up to the error of resampling, so what it adds is the
+    ``bread J' W diag(weight - 1) e``, ``e`` divided by ``sqrt(1 - h)``, shape (n_resamples,
+    n_parameters): no fit is repeated. Its covariance is that of CR2 up to the error of resampling, so what it adds is the
     shape of the distribution; a nonlinear model's own curvature is not in it.
     """
     weights = resampling_weights(units, rng, n_resamples)
@@ -113,4 +113,4 @@ def bootstrap_covariance(draws: FloatArray, fit: Linearisation, df: float) -> Co
 
 def _left(fit: Linearisation) -> FloatArray:
     left = 1.0 - fit.leverage
-    return np.where(left > 1e-8, left, 1.0)
+    return np.sqrt(np.where(left > 1e-8, left, 1.0))

@@ -25,17 +25,26 @@ from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
 from piste.fitting._sampling_units import SamplingUnits
 from piste.fitting._threads import single_blas_thread
+from piste.fitting._unit_residuals import FULL_LEVERAGE, without_own_pull
 
-Sandwich = Literal["classical", "HC0", "HC1", "HC2", "HC3", "CR3", "design"]
+Sandwich = Literal["classical", "HC0", "HC1", "HC2", "HC3", "CR2", "CR3", "design"]
 """How residuals are taken to vary; see `covariance`."""
-SANDWICHES: tuple[Sandwich, ...] = ("classical", "HC0", "HC1", "HC2", "HC3", "CR3", "design")
+SANDWICHES: tuple[Sandwich, ...] = (
+    "classical",
+    "HC0",
+    "HC1",
+    "HC2",
+    "HC3",
+    "CR2",
+    "CR3",
+    "design",
+)
 
 UNKNOWN_SPREAD = 1e-6
 """Singular values below this share of the largest count as zero: a standard error would be a million
 times that of the best-known direction. Its square stays far above the rounding of a Gram matrix."""
 _COMPONENT = 1e-6
 """A number whose gradient has at most this share in a null direction does not depend on it."""
-_FULL_LEVERAGE = 1.0 - 1e-8
 
 
 @dataclass(frozen=True)
@@ -253,9 +262,9 @@ def covariance(
       :math:`m / (m - tr H)`, :math:`1 / (1 - h_r)`, :math:`1 / (1 - h_r)^2` (nearly the jackknife). The
       noise may differ from mask to mask and the model may be wrong: the interval is then for the
       pseudo-true parameter, the best fit over the law that the masks were drawn from (White 1980).
-    - ``CR3``: HC3 for masks drawn in pairs: the residuals of a sampling unit (a mask and its
-      complement) are divided by their block of ``I - H`` and add up before they are squared. Equal to
-      HC3 where no mask's complement is there.
+    - ``CR2``, ``CR3``: HC2 and HC3 for masks drawn in pairs. The residuals of a sampling unit (a mask
+      and its complement) are divided by the root of their block of ``I - H``, or by the block, and add
+      up before they are squared. Equal to HC2 and HC3 where no mask's complement is there.
     - ``design``: the answers are fixed and only the draw of the masks is random: sampling units without
       replacement from strata (sizes) of known extent. Within each of the strata the units' terms vary
       about their mean; a stratum taken to the share f counts ``1 - f``, so that the error vanishes when
@@ -279,14 +288,14 @@ def covariance(
     kind
         One of the above.
     units
-        Needed for ``CR3`` and ``design``.
+        Needed for ``CR2``, ``CR3`` and ``design``.
     shrunk
         Shape (n_parameters,): the parameters, measured from the prior's centre, where R is a prior.
 
     References
     ----------
     White (1980), doi:10.2307/1912934. MacKinnon & White (1985), doi:10.1016/0304-4076(85)90158-7 (HC1
-    to HC3). Bell & McCaffrey (2002), Survey Methodology 28:169-181 (CR3). Binder (1983),
+    to HC3). Bell & McCaffrey (2002), Survey Methodology 28:169-181 (CR2, CR3). Binder (1983),
     doi:10.2307/1402588 (design). Nychka (1988), doi:10.2307/2290146. Marra & Wood (2012),
     doi:10.1111/j.1467-9469.2011.00760.x.
 
@@ -310,7 +319,7 @@ def covariance(
         matrix = terms.T @ terms * (n_rows * per_degree if kind == "HC1" else 1.0)
     elif kind in ("HC2", "HC3"):
         left = 1.0 - fit.leverage
-        alone = fit.leverage > _FULL_LEVERAGE
+        alone = fit.leverage > FULL_LEVERAGE
         adjusted = np.where(
             alone, 0.0, white / np.where(alone, 1.0, np.sqrt(left) if kind == "HC2" else left)
         )
@@ -319,7 +328,7 @@ def covariance(
     else:
         if units is None:
             raise InputError(f"Got covariance {kind!r} without sampling units; expected them.")
-        matrix, unknown, df = _by_units(fit, white, units, fixed_answers=kind == "design")
+        matrix, unknown, df = _by_units(fit, white, units, kind)
     bias = np.zeros(len(fit.scale))
     if shrunk is not None:
         matrix = matrix + variance * (fit.bread * fit.ridge) @ fit.bread
@@ -349,11 +358,13 @@ def _also_unknown(fit: Linearisation, moves: FloatArray) -> FloatArray:
 
 
 def _by_units(
-    fit: Linearisation, white: FloatArray, units: SamplingUnits, *, fixed_answers: bool
+    fit: Linearisation, white: FloatArray, units: SamplingUnits, kind: Sandwich
 ) -> tuple[FloatArray, FloatArray, float]:
     """Sandwich over sampling units: matrix, unknown directions, degrees of freedom."""
+    fixed_answers = kind == "design"
     share_open = 1.0 - units.fraction if fixed_answers else np.ones(units.n_units)
-    adjusted, moves = _without_own_pull(fit, white, units, share_open)
+    power = 0.5 if kind == "CR2" else 1.0
+    adjusted, moves = without_own_pull(white, fit.influence, fit.design, units, share_open, power=power)
     totals = units.totals(fit.influence * adjusted[:, None])
     unknown = _also_unknown(fit, moves)
     if not fixed_answers:
@@ -366,24 +377,3 @@ def _by_units(
     n_open = int((share_open > 0).sum())
     df = _degrees(n_open, fit) if n_open else np.inf
     return terms.T @ terms, unknown, df
-
-
-# A fit bends towards each answer and so shrinks its residual. Leaving unit g out, its residuals would
-# be (I - H_gg)^-1 e_g, which is what CR3 uses. Where a share f of a stratum has been asked, the fit to
-# all of it has the same bend for that share: only 1 - f of H_gg is due to the draw.
-def _without_own_pull(
-    fit: Linearisation, white: FloatArray, units: SamplingUnits, share_open: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Residuals as if each unit had not been fitted, and moves of what is fitted exactly."""
-    adjusted = np.zeros(len(white))
-    moves = [np.empty((0, len(fit.scale)))]
-    for rows in units.rows_by_count():
-        hat = np.einsum("gkp,glp->gkl", fit.influence[rows], fit.design[rows])
-        values, vectors = np.linalg.eigh(hat)
-        still_open = share_open[units.unit[rows[:, 0]], None]
-        held = (values > _FULL_LEVERAGE) & (still_open > 0)
-        inverse = np.where(held, 0.0, 1.0 / np.where(held, 1.0, 1.0 - values * still_open))
-        inside = np.einsum("gkv,gk->gv", vectors, white[rows])
-        adjusted[rows] = np.einsum("gkv,gv->gk", vectors, inverse * inside)
-        moves.append(np.einsum("gkv,gkp->gvp", vectors, fit.influence[rows])[held])
-    return adjusted, np.concatenate(moves)

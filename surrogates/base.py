@@ -1,7 +1,7 @@
 """What every surrogate estimator offers beyond scikit-learn's own methods."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,6 +63,33 @@ class Surrogate(Protocol):
 
     def min_queries(self, n_units: int) -> int:
         """The smallest number of well-chosen masks that determines every parameter."""
+        ...
+
+
+class Plan(NamedTuple):
+    """What an optimal design needs to know of a fit; see `piste.fitting.optimal.choose_rows`.
+
+    Parameters
+    ----------
+    gradients
+        Shape (n_masks, n_parameters): of the predictions, times the root of the mask's weight.
+    covariance
+        Shape (n_parameters, n_parameters), per unit of noise variance.
+    contrasts
+        Shape (n_units, n_parameters): gradients of the attributions that are to be estimated.
+    """
+
+    gradients: FloatArray
+    covariance: FloatArray
+    contrasts: FloatArray
+
+
+@runtime_checkable
+class Plannable(Protocol):
+    """A surrogate that can say which masks would teach it most about its effects."""
+
+    def plan(self, masks: ArrayLike) -> Plan:
+        """Gradients at masks that could be asked next, and what is known so far."""
         ...
 
 

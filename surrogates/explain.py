@@ -8,6 +8,7 @@ import numpy as np
 
 from piste._errors import InputError, ModelError, PisteError
 from piste._typing import BoolArray, IntArray
+from piste.fitting.optimal import choose_rows
 from piste.sampling.collect import Answers, Memory, Progress, collect
 from piste.sampling.designs import draw, min_masks, with_anchors
 from piste.sampling.masking import Masking, choose_masking, render
@@ -15,7 +16,7 @@ from piste.sampling.models.protocol import BlackBox
 from piste.sampling.records import Design, Responses, Text, Units
 from piste.sampling.segment import segment
 from piste.sampling.space import choose_targets, to_space
-from piste.surrogates.base import Surrogate
+from piste.surrogates.base import Plannable, Surrogate
 from piste.surrogates.interactions import Interactions
 from piste.surrogates.lime import Lime
 from piste.surrogates.records import Explained, Failed, Options
@@ -25,6 +26,8 @@ from piste.surrogates.slalom import Slalom
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
+CANDIDATES = 10  # masks that an optimal design chooses one from
+PAIR = 2  # laws draw a mask with its complement: a single one more is none
 AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
 
@@ -64,10 +67,23 @@ def named_surrogates(surrogates: object) -> dict[str, Surrogate]:
     return chosen
 
 
+def best_masks(fits: Sequence[Surrogate], candidates: BoolArray, n_masks: int) -> BoolArray:
+    """The candidates that shrink the variances of the fits' effects most, each fit choosing its share."""
+    picked = []
+    for turn, fit in enumerate(fits):
+        assert isinstance(fit, Plannable)
+        share = n_masks // len(fits) + (turn < n_masks % len(fits))
+        chosen = choose_rows(*fit.plan(candidates), share)
+        picked.append(candidates[chosen])
+        candidates = np.delete(candidates, chosen, axis=0)
+    return np.concatenate(picked)
+
+
 def planned_queries(model: BlackBox, text: Text, options: Options) -> int:
     """The most queries that explaining a text can take, without asking any."""
     units = segment(text, options.units, model=model, context=options.context)
-    return min(options.cap, 2 ** int(units.seen.sum()))
+    n_masks: int = 2 ** int(units.seen.sum())
+    return min(options.cap, n_masks)
 
 
 def explain_text(
@@ -116,42 +132,49 @@ class _Asking:
                 "numbers. Check the model on this text."
             )
         found = _Found(units, masking, columns)
-        if isinstance(options.budget, AutoBudget):
-            return self._in_rounds(found, options.budget)
+        if isinstance(options.budget, AutoBudget) or options.design == "optimal":
+            return self._in_rounds(found)
         design, held_out = self._designs(n_seen)
         return with_fits(self._answered(found, design, held_out), options.surrogates)
 
-    def _in_rounds(self, found: "_Found", rule: AutoBudget) -> Explained:
-        """Ask in rounds, each sized by the last one's intervals, until the rule is met."""
-        n_units, most = int(found.units.seen.sum()), _n_fit(rule.cap)
-        surrogates = self.options.surrogates
-        wanted = 2 * max(sufficient_budget(each, n_units) for each in surrogates.values())
-        design, look = self._drawn(self._growing_law(), n_units, min(wanted, most)), 1
+    def _in_rounds(self, found: "_Found") -> Explained:
+        """Ask in rounds: each is sized, and an optimal design's masks are chosen, by the last fits."""
+        options, n_units = self.options, int(found.units.seen.sum())
+        rule = options.budget if isinstance(options.budget, AutoBudget) else None
+        most, law, look = _n_fit(options.cap), self._growing_law(), 1
+        enough = 2 * max(sufficient_budget(each, n_units) for each in options.surrogates.values())
+        design = self._drawn(law, n_units, min(enough, most) if rule else most // 2)
         while True:
-            explained = with_fits(self._answered(found, design, _none(n_units)), surrogates)
-            verdict = judge(explained.fits, rule, self.options.confidence, look)
-            wanted = min(int(design.n_masks * verdict.growth) + 1, most)
-            more = wanted - design.n_masks
-            if verdict.enough or more <= 0 or design.exhaustive:
+            explained = with_fits(self._answered(found, design, _none(n_units)), options.surrogates)
+            verdict = judge(explained.fits, rule, options.confidence, look)
+            more = min(int(design.n_masks * verdict.growth) + 1, most) - design.n_masks
+            if verdict.enough or more < PAIR or design.exhaustive:
                 break
-            fresh = draw(design.name, n_units, more, self.rng, exclude=design.masks)
-            if fresh.n_masks == 0:
+            fresh = self._fresh(design, more, explained.fits)
+            if len(fresh) == 0:
                 break
-            design = Design(np.concatenate([design.masks, fresh.masks]), design.name)
-            look += 1
+            design, look = Design(np.concatenate([design.masks, fresh]), options.design_name), look + 1
         reason = verdict.reason
         if not verdict.enough:
-            reason = "every mask asked" if design.exhaustive else "cap reached"
+            reason = "every mask asked" if design.exhaustive else "budget spent"
         share = HELD_OUT_SHARE / (1 - HELD_OUT_SHARE)
-        spare = min(int(design.n_masks * share), rule.cap - self.asked)
-        held_out = self._held_out(design, spare)
-        answered = self._answered(found, design, held_out)
+        held_out = self._held_out(design, min(int(design.n_masks * share), options.cap - self.asked))
         return replace(
-            answered,
+            self._answered(found, design, held_out),
             fits=explained.fits,
             failures=explained.failures,
             stopped=f"{reason} ({look} rounds)",
         )
+
+    def _fresh(self, design: Design, n_masks: int, fits: Mapping[str, Surrogate]) -> BoolArray:
+        """Masks for the next round: by the law, or the best of several times as many for the fits."""
+        if self.options.design != "optimal":
+            return draw(
+                self._growing_law(), design.n_units, n_masks, self.rng, exclude=design.masks
+            ).masks
+        n_candidates = CANDIDATES * n_masks
+        drawn = draw("uniform-size", design.n_units, n_candidates, self.rng, exclude=design.masks)
+        return best_masks(list(fits.values()), drawn.masks, n_masks)
 
     def _growing_law(self) -> str:
         """The law that rounds draw from: uniform within sizes however often it is continued."""
@@ -161,7 +184,7 @@ class _Asking:
                 f"Got budget='auto' with design={design!r}; expected a law that can be drawn from "
                 "again. Use design='auto', or a number as the budget."
             )
-        return "leverage" if design == "auto" else design
+        return "leverage" if design in ("auto", "optimal") else design
 
     def _answered(self, found: "_Found", design: Design, held_out: BoolArray) -> Explained:
         """The model's answers to these masks; those that are known are not asked again."""

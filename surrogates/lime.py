@@ -1,23 +1,19 @@
 """LIME: a ridge regression that is local because masks near the full text weigh most."""
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import lars_path
 from sklearn.utils.validation import check_is_fitted
 from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray, IntArray
 from piste.fitting._sampling_units import mask_pairs
-from piste.fitting._threads import single_blas_thread
 from piste.fitting.inference import Estimate
-from piste.fitting.linear import forward_selection, solve_ridge, weighted_deviations
+from piste.fitting.linear import solve_ridge
 from piste.fitting.linear_inference import (
     LINEAR_COVARIANCES,
     LinearAnswers,
@@ -27,7 +23,8 @@ from piste.fitting.linear_inference import (
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
 from piste.surrogates._intervals import check_covariance, interval, row_names, summary_table
-from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
+from piste.surrogates._selection import SELECTIONS
+from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and_scores
 
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
 
@@ -184,7 +181,7 @@ class Lime(RegressorMixin, BaseEstimator):
         check_kind(kind, self.kinds)
         return self.coef_.copy()
 
-    def std_errors(self, kind: str | None = None, covariance: LinearCovariance = "CR3") -> FloatArray:
+    def std_errors(self, kind: str | None = None, covariance: LinearCovariance = "CR2") -> FloatArray:
         """Standard errors of the coefficients, shape of ``attributions(kind)``, in their units.
 
         The locality weights are known weights. What is estimated is the linear model that fits best
@@ -198,8 +195,8 @@ class Lime(RegressorMixin, BaseEstimator):
         kind
             ``coefficient``, or None for it.
         covariance
-            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR3``: HC3 with a mask and
-            its complement taken as one, as their errors cancel in part; HC3 where there are no pairs.
+            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR2``: HC2 with a mask and
+            its complement taken as one, as their errors cancel in part; HC2 where there are no pairs.
             ``design``: answers without noise, 0 once every mask was asked. ``bootstrap``: masks
             resampled 1,000 times, with their complements. See `piste.fitting.inference.covariance`.
         """
@@ -209,11 +206,11 @@ class Lime(RegressorMixin, BaseEstimator):
         self,
         kind: str | None = None,
         level: float = 0.95,
-        covariance: LinearCovariance = "CR3",
+        covariance: LinearCovariance = "CR2",
     ) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals, ``attributions ± t std_errors``, shaped as ``attributions(kind)``.
 
-        t has as many degrees of freedom as there are masks of positive weight (``CR3``, ``design``:
+        t has as many degrees of freedom as there are masks of positive weight (``CR2``, ``design``:
         pairs) less the effective parameters. Infinite errors give ``(-inf, inf)``.
         """
         low, high = interval(self._estimate(kind, covariance), level, single=self.coef_.ndim == 1)
@@ -222,7 +219,7 @@ class Lime(RegressorMixin, BaseEstimator):
     def summary(
         self,
         level: float = 0.95,
-        covariance: LinearCovariance = "CR3",
+        covariance: LinearCovariance = "CR2",
         names: Sequence[str] | None = None,
     ) -> Summary:
         """A table in the style of statsmodels; ``str`` prints it. ``names`` label the units."""
@@ -250,6 +247,17 @@ class Lime(RegressorMixin, BaseEstimator):
     def min_queries(self, n_units: int) -> int:
         """One mask per coefficient, and one for the intercept if it is fitted."""
         return n_units + int(self.fit_intercept)
+
+    def plan(self, masks: ArrayLike) -> Plan:
+        """What an optimal design needs to know: masks count as the locality kernel weighs them."""
+        asked, _, weights, full = self._answers
+        candidates = check_masks(masks, self.n_features_in_)
+        local = locality_weights(np.vstack([full, candidates]), self.kernel_width)[1:]
+        design, rows = (np.column_stack([np.ones(len(z)), z]) for z in (asked, candidates))
+        information = (design * weights[:, None]).T @ design
+        contrasts = np.eye(design.shape[1])[1:]
+        covariance = np.asarray(np.linalg.pinv(information, hermitian=True), dtype=np.float64)
+        return Plan(rows * np.sqrt(local)[:, None], covariance, contrasts)
 
     def _estimate(self, kind: str | None, covariance: LinearCovariance) -> Estimate:
         """Intercept and coefficients of each output, shape (n_outputs, 1 + n_units), with errors."""
@@ -299,10 +307,10 @@ class Lime(RegressorMixin, BaseEstimator):
             raise InputError(f"Got alpha={self.alpha!r}; expected a finite number >= 0.")
         if self.n_features is not None and self.n_features < 1:
             raise InputError(f"Got n_features={self.n_features!r}; expected a number >= 1, or None.")
-        if self.feature_selection not in ("none", "auto", *_SELECTIONS):
+        if self.feature_selection not in ("none", "auto", *SELECTIONS):
             raise InputError(
                 f"Got feature_selection={self.feature_selection!r}; expected 'none', 'auto', "
-                f"{', '.join(map(repr, _SELECTIONS))}."
+                f"{', '.join(map(repr, SELECTIONS))}."
             )
 
     def _select(self, Z: FloatArray, y: FloatArray, weights: FloatArray) -> BoolArray:
@@ -314,7 +322,7 @@ class Lime(RegressorMixin, BaseEstimator):
         if method == "auto":
             method = "forward_selection" if self.n_features <= 6 else "highest_weights"
         selected = np.zeros(n_units, dtype=np.bool_)
-        selected[_SELECTIONS[method](Z, y, weights, self.n_features)] = True
+        selected[SELECTIONS[method](Z, y, weights, self.n_features)] = True
         return selected
 
     def _set(
@@ -370,27 +378,3 @@ def locality_weights(masks: FloatArray, kernel_width: float | None) -> FloatArra
     cosine = np.divide(masks @ full, lengths, out=np.zeros(len(masks)), where=lengths > 0)
     weights: FloatArray = np.exp(-0.5 * np.square(100.0 * (1.0 - cosine) / kernel_width))
     return weights
-
-
-def _highest_weights(Z: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
-    effects = solve_ridge(Z, y[:, None], weights, alpha=0.01).coef[0] * Z.max(axis=0)
-    return np.argsort(-np.abs(effects), kind="stable")[:n_features]
-
-
-@single_blas_thread()
-def _lasso_path(Z: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
-    A, b = weighted_deviations(Z, weights), weighted_deviations(y[:, None], weights)[:, 0]
-    with warnings.catch_warnings():
-        # Equal columns make the path drop one of them, which is all that can be done about them.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        _, _, path = lars_path(A, b, Gram="auto", method="lasso")
-    n_active = np.count_nonzero(path, axis=0)
-    chosen: IntArray = np.flatnonzero(path[:, np.flatnonzero(n_active <= n_features)[-1]])
-    return chosen
-
-
-_SELECTIONS: dict[str, Callable[[FloatArray, FloatArray, FloatArray, int], IntArray]] = {
-    "forward_selection": forward_selection,
-    "highest_weights": _highest_weights,
-    "lasso_path": _lasso_path,
-}

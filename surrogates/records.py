@@ -13,7 +13,7 @@ from piste.sampling.designs import DESIGNS
 from piste.sampling.records import Design, Responses, Units
 from piste.sampling.segment import UnitChoice
 from piste.sampling.space import Space
-from piste.surrogates.base import Surrogate
+from piste.surrogates.base import Plannable, Surrogate
 from piste.surrogates.rounds import AutoBudget
 
 MIN_BUDGET = 2
@@ -48,12 +48,25 @@ class Options:
         if self.space not in get_args(Space):
             names = ", ".join(map(repr, get_args(Space)))
             raise InputError(f"Got space={self.space!r}; expected one of {names}.")
-        named = isinstance(self.design, str) and self.design in ("auto", *DESIGNS)
+        known = ("auto", "optimal", *DESIGNS)
+        named = isinstance(self.design, str) and self.design in known
         if not named and not isinstance(self.design, Design):
-            names = ", ".join(map(repr, ("auto", *DESIGNS)))
+            names = ", ".join(map(repr, known))
             raise InputError(f"Got design={self.design!r}; expected {names} or a Design.")
         if not self.surrogates:
             raise InputError("Got no surrogate; expected at least one of 'lime', 'shap', 'slalom'.")
+        if self.design == "optimal":
+            for name, surrogate in self.surrogates.items():
+                if not isinstance(surrogate, Plannable):
+                    raise InputError(
+                        f"Got design='optimal' with surrogate {name!r}, whose estimate is only right for "
+                        "masks drawn at random; expected 'lime' or 'slalom'. Use design='leverage'."
+                    )
+
+    @property
+    def design_name(self) -> str:
+        """The law that was asked for, by name."""
+        return self.design.name if isinstance(self.design, Design) else self.design
 
     @property
     def cap(self) -> int:

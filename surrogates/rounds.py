@@ -11,6 +11,7 @@ from piste.surrogates.base import Surrogate
 
 GROWTH = 2.0  # one round at most doubles the answers: an early interval is too rough to bet more on
 LEAST_GROWTH = 1.15
+OPTIMAL_GROWTH = 1.2
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,16 @@ class Verdict:
     growth: float
 
 
-def judge(fits: Mapping[str, Surrogate], rule: AutoBudget, confidence: float, look: int) -> Verdict:
+def judge(
+    fits: Mapping[str, Surrogate], rule: AutoBudget | None, confidence: float, look: int
+) -> Verdict:
     """Look number ``look`` (from 1) at the fits.
 
     Widths shrink with the square root of the number of answers, which is how the next round is sized.
+    Without a rule nothing is ever enough, and rounds stay small: an optimal design learns from each.
     """
+    if rule is None:
+        return Verdict(enough=False, reason="", growth=OPTIMAL_GROWTH)
     if rule.top_k is not None:
         level = 1 - (1 - confidence) / (look * (look + 1))
         settled = all(_top_is_settled(fit, rule.top_k, level) for fit in fits.values())
@@ -74,9 +80,10 @@ def judge(fits: Mapping[str, Surrogate], rule: AutoBudget, confidence: float, lo
 
 
 def relative_width(fit: Surrogate, confidence: float) -> float:
-    """Widest half-width over the largest magnitude, the worst over outputs."""
+    """Widest half-width over the largest magnitude, the worst over outputs; infinite where unknown."""
     low, high = _effects(fit, confidence)
-    half, largest = (high - low) / 2, np.abs(high + low).max(axis=1) / 2
+    half = (high - low) / 2
+    largest = np.abs(np.atleast_2d(fit.attributions(fit.effect))).max(axis=1)
     known = largest > 0
     if not known.any():
         return 0.0
@@ -88,7 +95,8 @@ def _top_is_settled(fit: Surrogate, k: int, level: float) -> bool:
     low, high = _effects(fit, level)
     floor = np.where(low * high > 0, np.minimum(np.abs(low), np.abs(high)), 0.0)
     ceiling = np.maximum(np.abs(low), np.abs(high))
-    order = np.argsort(-np.abs(low + high), axis=1, kind="stable")
+    magnitude = np.abs(np.atleast_2d(fit.attributions(fit.effect)))
+    order = np.argsort(-magnitude, axis=1, kind="stable")
     floors = np.take_along_axis(floor, order[:, :k], axis=1)
     ceilings = np.take_along_axis(ceiling, order[:, k:], axis=1)
     return bool(ceilings.shape[1] == 0 or (floors.min(axis=1) >= ceilings.max(axis=1)).all())

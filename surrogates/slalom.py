@@ -5,11 +5,13 @@ from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import t
 from sklearn.base import BaseEstimator, RegressorMixin
 from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.fitting.additivity import Additivity, Ends, additivity, compare_ends
 from piste.fitting.inference import Estimate
 from piste.fitting.result import Status
 from piste.fitting.shapley import slalom_shapley_heads
@@ -20,10 +22,12 @@ from piste.fitting.slalom_inference import (
     SlalomInference,
     SlalomKind,
     slalom_estimate,
+    slalom_gradients,
     slalom_inference,
+    slalom_jacobian,
 )
 from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
-from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
+from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and_scores
 
 
 class Slalom(RegressorMixin, BaseEstimator):
@@ -247,14 +251,61 @@ class Slalom(RegressorMixin, BaseEstimator):
         """Parameters up to the gauge, per head: ``2 n + 1``, or ``2 n - 1`` without a background."""
         return min_queries(n_units, background=self.background, heads=self.heads)
 
+    def plan(self, masks: ArrayLike) -> Plan:
+        """What an optimal design needs to know: the fit linearised at its first output's solution."""
+        inference = self._linearised()[0]
+        _, gradients = slalom_jacobian(inference.parameters, check_masks(masks, self.n_features_in_))
+        contrasts = slalom_gradients(inference.parameters, "removal", inference.full)
+        return Plan(gradients, inference.fit.bread, contrasts)
+
+    def additivity(self, level: float = 0.95) -> list[Additivity]:
+        """The background's share of attention on the full text, per output, with its interval.
+
+        ``w_0 / (w_0 + sum_i w_i)``: 1 for a model that adds its units up, 0 for the published SLALOM. The
+        fit keeps it below .99, where nothing more can be told. Needs one head.
+        """
+        return [
+            additivity(inference, float(t.ppf(0.5 + level / 2, max(inference.covariance("HC3").df, 1))))
+            for inference in self._linearised()
+        ]
+
+    def compare_ends(self, n_bootstrap: int = 99) -> list[Ends]:
+        """Test the additive and the published model against the one between, per output.
+
+        Parametric bootstrap of the likelihood ratio (neither end has a chi-square law) and cross-validated
+        errors of all three; seeded by ``random_state``. It takes ``4 n_bootstrap`` fits.
+        """
+        masks, scores, weights = self._answers
+        used = weights > 0
+        return [
+            compare_ends(
+                masks[used],
+                scores[used, output],
+                weights[used],
+                max_iter=self.max_iter,
+                n_bootstrap=n_bootstrap,
+                rng=np.random.default_rng(self.random_state),
+            )
+            for output in range(scores.shape[1])
+        ]
+
+    def _linearised(self) -> tuple[SlalomInference, ...]:
+        """The fit of each output, linearised; InputError with several heads."""
+        if self.heads > 1:
+            raise InputError(
+                f"Got heads={self.heads}; expected one head, for heads can swap and no linearisation "
+                "describes that. Fit Slalom(heads=1)."
+            )
+        if self._inferences is None:
+            self._inferences = slalom_inference(*self._answers, self._fit)
+        return self._inferences
+
     def _estimate(self, kind: str | None, covariance: SlalomCovariance) -> Estimate:
         kind = check_kind(kind, self.kinds)
         check_covariance(covariance, SLALOM_COVARIANCES)
-        if self._inferences is None:
-            one_head = self._fit.value.shape[1] == 1
-            self._inferences = slalom_inference(*self._answers, self._fit) if one_head else ()
         values = np.atleast_2d(self.attributions(kind))
-        return slalom_estimate(self._inferences, values, cast("SlalomKind", kind), covariance)
+        inferences = self._linearised() if self.heads == 1 else ()
+        return slalom_estimate(inferences, values, cast("SlalomKind", kind), covariance)
 
     def _shapley(self) -> FloatArray:
         """Exact Shapley values (n_outputs, n_units), heads added up; copies of a unit are players."""

@@ -109,15 +109,30 @@ def test_cr3_is_the_jackknife_over_units() -> None:
     np.testing.assert_allclose(found.matrix, moves.T @ moves, rtol=1e-8, atol=1e-12)
 
 
-def test_cr3_without_pairs_is_hc3() -> None:
+@pytest.mark.parametrize(("by_pair", "by_row"), [("CR2", "HC2"), ("CR3", "HC3")])
+def test_without_pairs_units_are_rows(by_pair: Sandwich, by_row: Sandwich) -> None:
     design, answers, weights = sample(n_units=12)
     units = mask_pairs(design[:, 1:], np.ones(12))
     rows = np.flatnonzero(np.bincount(units.unit)[units.unit] == 1)
     fit, e = linearise(design[rows], weights[rows]), answers[rows]
     alone = mask_pairs(design[rows, 1:], np.ones(12))
     np.testing.assert_allclose(
-        covariance(fit, e, "CR3", units=alone).matrix, covariance(fit, e, "HC3").matrix, rtol=TIGHT
+        covariance(fit, e, by_pair, units=alone).matrix, covariance(fit, e, by_row).matrix, rtol=TIGHT
     )
+
+
+def test_cr2_is_right_on_average_for_even_noise() -> None:
+    """Its mean under noise of variance 1 is the covariance of the fit: by algebra, not by chance."""
+    masks = paired(30, 5)
+    design = np.column_stack([np.ones(len(masks)), masks])
+    fit, units = linearise(design, np.ones(len(masks))), mask_pairs(masks, np.ones(5))
+    hat = fit.influence @ fit.design.T
+    left = np.eye(len(masks)) - hat
+    values, vectors = np.linalg.eigh(left)
+    assert values.min() > -1e-12
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))  # residuals of the noise along each direction
+    mean = sum(covariance(fit, e, "CR2", units=units).matrix for e in roots.T)
+    np.testing.assert_allclose(mean, fit.bread, rtol=1e-8, atol=1e-10)
 
 
 def test_units_are_needed_where_they_count() -> None:
@@ -172,7 +187,7 @@ def test_nearly_equal_columns_count_as_equal() -> None:
     assert np.isfinite(errors[3:]).all()
 
 
-@pytest.mark.parametrize("kind", ["HC2", "HC3", "CR3", "design"])
+@pytest.mark.parametrize("kind", ["HC2", "HC3", "CR2", "CR3", "design"])
 def test_a_number_that_hangs_on_one_answer_has_an_infinite_error(kind: Sandwich) -> None:
     design, answers, weights = sample()
     design[:, 1] = 0.0
@@ -382,8 +397,8 @@ def test_bootstrap_agrees_with_brute_force() -> None:
     np.testing.assert_allclose(draws.std(axis=0), np.std(brute, axis=0), rtol=0.12)
 
 
-def test_one_step_bootstrap_spreads_as_cr3() -> None:
-    """4,000 resamples: 1.1 % of a standard error, three of them; HC3 and CR3 agree on single rows."""
+def test_one_step_bootstrap_spreads_as_hc2() -> None:
+    """4,000 resamples: 1.1 % of a standard error, three of them."""
     design, answers, weights = sample(n_rows=400, n_units=14)
     fit, units = linearise(design, weights), mask_pairs(design[:, 1:], np.ones(14))
     single = np.bincount(units.unit)[units.unit] == 1
@@ -391,7 +406,7 @@ def test_one_step_bootstrap_spreads_as_cr3() -> None:
     e = answers[single]
     draws = one_step_bootstrap(fit, e, units, np.random.default_rng(10), n_resamples=4000)
     found = bootstrap_covariance(draws, fit, 300.0).std_errors(np.eye(15))
-    centred = fit.influence * (np.sqrt(fit.weights) * e / (1 - fit.leverage))[:, None]
+    centred = fit.influence * (np.sqrt(fit.weights) * e / np.sqrt(1 - fit.leverage))[:, None]
     expected = np.sqrt(np.square(centred - centred.mean(axis=0)).sum(axis=0))
     np.testing.assert_allclose(found, expected, rtol=0.04)
 
