@@ -3,6 +3,7 @@
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import EPSILON
 from piste.surrogates.records import Explained, Failed, Options
+from piste.surrogates.slalom import Slalom
 
 SCHEMA_VERSION = 1
 LIBRARIES = (
@@ -45,7 +47,7 @@ def provenance(
         "clip_epsilon": EPSILON,
         "n_queries": sum(outcome.n_queries for outcome in outcomes),
         "n_clipped": sum(text.n_clipped for text in explained),
-        "texts": [_text_meta(outcome) for outcome in outcomes],
+        "texts": [_text_meta(outcome, options.confidence) for outcome in outcomes],
         "fidelity": fidelity.to_dict(orient="records"),
         "versions": _versions(),
     }
@@ -61,7 +63,7 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str | np.generic)
 
 
-def _text_meta(outcome: Explained | Failed) -> dict[str, object]:
+def _text_meta(outcome: Explained | Failed, confidence: float) -> dict[str, object]:
     if isinstance(outcome, Failed):
         return {
             "text_id": outcome.text_id,
@@ -84,6 +86,11 @@ def _text_meta(outcome: Explained | Failed) -> dict[str, object]:
         "space": outcome.space,
         "targets": list(outcome.targets),
         "base": {name: _base(outcome, fit) for name, fit in outcome.fits.items()},
+        "additivity": {
+            name: [asdict(each) for each in fit.additivity(confidence)]
+            for name, fit in outcome.fits.items()
+            if isinstance(fit, Slalom) and fit.heads == 1
+        },
         "failures": dict(outcome.failures),
     }
 

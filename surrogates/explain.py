@@ -26,6 +26,7 @@ from piste.surrogates.slalom import Slalom
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
+MOST_UNITS = 1500  # minutes and gigabytes begin here
 CANDIDATES = 10  # masks that an optimal design chooses one from
 PAIR = 2  # laws draw a mask with its complement: a single one more is none
 AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
@@ -124,6 +125,11 @@ class _Asking:
         masking = choose_masking(options.masking, self.model)
         units = segment(self.text, options.units, model=self.model, context=options.context)
         n_seen = int(units.seen.sum())
+        if n_seen > MOST_UNITS:
+            raise InputError(
+                f"Got a text of {n_seen} units; expected at most {MOST_UNITS}, for fits solve dense systems of "
+                "that size, and no budget would do. Use larger units, such as units='sentence'."
+            )
         whole = self._ask(units, np.ones((1, n_seen), dtype=np.bool_), masking)
         columns = choose_targets(whole.values[0], whole.labels, options.target)
         if not np.isfinite(whole.values[0, columns]).all():

@@ -688,7 +688,7 @@ def test_attention_masking_keeps_the_text(tiny_bert_dir: Path) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"design": "latin"}, "Got design='latin'; expected 'auto', 'exhaustive'"),
+    ({"design": "latin"}, "Got design='latin'; expected 'auto', 'optimal', 'exhaustive'"),
     ({"design": np.ones((2, 2), bool)}, "Got design=array"),
     ({"design": None}, "Got design=None"),
     ({"space": "odds"}, "Got space='odds'; expected one of 'logit', 'probability', 'raw'"),
