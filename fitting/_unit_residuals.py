@@ -10,9 +10,9 @@ FULL_LEVERAGE = 1.0 - 1e-8
 
 
 # A fit bends towards each answer and so shrinks its residual. Leaving unit g out, its residuals would
-# be (I - H_gg)^-1 e_g, which is what CR3 uses; with (I - H_gg)^-1/2 the variance of even noise comes out
-# right on average, which is CR2. Where a share f of a stratum has been asked, the fit to all of it has
-# the same bend for that share: only 1 - f of H_gg is due to the draw.
+# be (I - H_gg)^-1 e_g, which is what CR3 uses; with (I - H_gg)^-1/2 the variance of even noise comes
+# out right on average, which is CR2. Where a share f of a stratum has been asked, the fit to all of it
+# has the same bend for that share: only 1 - f of H_gg is due to the draw.
 def without_own_pull(
     residuals: FloatArray,
     influence: FloatArray,

@@ -77,7 +77,7 @@ def additivity(inference: SlalomInference, quantile: float) -> Additivity:
     gradient = np.zeros((1, 2 * n))
     gradient[0, n] = 1.0
     gradient[0, n + 1 :] = -w / w.sum()
-    half = quantile * inference.covariance("HC3").std_errors(gradient)[0]
+    half = quantile * inference.covariance("HC2").std_errors(gradient)[0]
     low, high = expit([log_odds - half, log_odds + half])
     return Additivity(float(expit(log_odds)), float(low), float(high))
 

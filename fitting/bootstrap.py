@@ -94,9 +94,9 @@ def one_step_bootstrap(
 ) -> FloatArray:
     """Moves of the parameters that one Gauss-Newton step from the solution makes on each resample.
 
-    ``bread J' W diag(weight - 1) e``, ``e`` divided by ``sqrt(1 - h)``, shape (n_resamples,
-    n_parameters): no fit is repeated. Its covariance is that of CR2 up to the error of resampling, so what it adds is the
-    shape of the distribution; a nonlinear model's own curvature is not in it.
+    ``bread J' W diag(weight - 1) e`` with ``e`` divided by ``sqrt(1 - h)``, shape (n_resamples,
+    n_parameters): no fit is repeated. Its covariance is that of CR2 up to the error of resampling, so
+    what it adds is the shape of the distribution; a nonlinear model's own curvature is not in it.
     """
     weights = resampling_weights(units, rng, n_resamples)
     pulls = fit.influence * (np.sqrt(fit.weights) * residuals / _left(fit))[:, None]

@@ -180,7 +180,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         scores = self._fit.predict(np.vstack([full, left]))
         return self._shaped((scores[0] - scores[1:]).T)
 
-    def std_errors(self, kind: str | None = None, covariance: SlalomCovariance = "HC3") -> FloatArray:
+    def std_errors(self, kind: str | None = None, covariance: SlalomCovariance = "HC2") -> FloatArray:
         """Standard errors, shape and units of ``attributions(kind)``, by the delta method.
 
         They hold whether or not the model is a SLALOM (the target is then the SLALOM that fits best
@@ -194,7 +194,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         kind
             As for ``attributions``.
         covariance
-            ``HC3`` and others of `piste.fitting.inference.covariance`, or ``one-step bootstrap``: masks
+            ``HC2`` and others of `piste.fitting.inference.covariance`, or ``one-step bootstrap``: masks
             resampled 1,000 times, with their complements, one linearised step each.
         """
         return self._shaped(self._estimate(kind, covariance).std_error)
@@ -203,7 +203,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         self,
         kind: str | None = None,
         level: float = 0.95,
-        covariance: SlalomCovariance = "HC3",
+        covariance: SlalomCovariance = "HC2",
     ) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals, ``attributions ± t std_errors``, shaped as ``attributions(kind)``.
 
@@ -215,7 +215,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         self,
         level: float = 0.95,
         kind: str | None = None,
-        covariance: SlalomCovariance = "HC3",
+        covariance: SlalomCovariance = "HC2",
         names: Sequence[str] | None = None,
     ) -> Summary:
         """A table in the style of statsmodels; ``str`` prints it. ``names`` label the units."""
@@ -265,7 +265,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         fit keeps it below .99, where nothing more can be told. Needs one head.
         """
         return [
-            additivity(inference, float(t.ppf(0.5 + level / 2, max(inference.covariance("HC3").df, 1))))
+            additivity(inference, float(t.ppf(0.5 + level / 2, max(inference.covariance("HC2").df, 1))))
             for inference in self._linearised()
         ]
 

@@ -223,8 +223,8 @@ NOTES = """
   over units, but the values of some are covered in two repetitions of three only (`min`). Without a
   prior most importances have no finite interval at all. Effects (removal, shapley) stay well covered.
 - LIME's default `CR2` takes a mask and its complement as one. Row by row (`HC2`, `HC3`) its intervals
-  are up to twice too wide wherever the black box is not linear: the two errors of a pair cancel in part.
-- `HC3` and `CR3` are too careful as soon as parameters are many for the masks (150 masks: 99 % and more).
+  are up to twice too wide wherever the black box is not linear: a pair's errors cancel in part.
+- `HC3` and `CR3` are too careful where there are few masks per parameter (150 masks: 99 % and more).
 - KernelShap's `design` errors hold for a model that answers without noise. Here answers are noisy, also
   those to the full and the empty text, whose noise (a 30th part in each value) is not counted.
 """
