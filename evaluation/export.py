@@ -5,7 +5,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
-from errno import EISDIR
+from errno import EINVAL, EISDIR
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +60,11 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     ready: list[tuple[str, Path]] = []
     try:
         for path, content in files.items():
+            path = path.resolve()  # through a link, to the file that it names
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+            if path.exists() and not path.is_file():
+                raise OSError(EINVAL, "a device, not a file,")
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             ready.append((temporary, path))
             with os.fdopen(handle, "wb") as file:

@@ -54,14 +54,19 @@ def _text_table(rows: pd.DataFrame) -> Table:
     ]
     for surrogate, kind in dict.fromkeys(zip(rows["surrogate"], rows["kind"], strict=True)):
         table.add_column(Text(f"{surrogate}\n{kind}"), justify="right")
-        scores = rows.loc[(rows["surrogate"] == surrogate) & (rows["kind"] == kind), "score"]
-        columns.append([_cell(score, scores.abs().max(), kind) for score in scores])
+        own = rows[(rows["surrogate"] == surrogate) & (rows["kind"] == kind)]
+        largest = own["score"].abs().max()
+        shown = zip(own["score"], own["status"], strict=True)
+        columns.append([_cell(score, largest, kind, status) for score, status in shown])
     for cells in zip(*columns, strict=True):
         table.add_row(*cells)
     return table
 
 
-def _cell(score: float, largest: float, kind: str) -> Text:
+def _cell(score: float, largest: float, kind: str, status: str) -> Text:
+    """A coloured number; one that its status says to distrust is grey, with a question mark."""
+    if status not in ("ok", UNSEEN):
+        return Text(f"{score:+.3f}?", style="dim")
     strength = abs(score) / largest if largest > 0 else 0.0
     hue = (90, 150, 255) if kind == "importance" else (60, 200, 90) if score > 0 else (240, 90, 90)
     strong = kind != "importance" or score > 0
@@ -93,6 +98,9 @@ def dry_run_report(model: BlackBox, texts: Sequence[str], options: Options) -> T
 
 def _fidelity_lines(study: Study) -> Text:
     lines = Text()
+    doubtful = set(study.attributions["status"]) - {"ok", UNSEEN}
+    if doubtful:
+        lines.append(f"? {'; '.join(sorted(doubtful))}\n", style="dim")
     for line in _fidelity_of_surrogates(study.fidelity):
         lines.append(line + "\n", style="dim")
     n_queries = study.meta["n_queries"]

@@ -170,7 +170,19 @@ def _fit_group(answers: Answers, options: SlalomOptions) -> Slaloms:
     scaled = replace(answers, scores=(scores - centre) / spread, scatter=answers.scatter / spread**2)
     at_empty = centre if asked.all() else scores[~asked][0]
     problem, fit = _best_model(scaled, options)
-    return _in_score_units(problem, fit, centre, spread * varies, at_empty)
+    found = _in_score_units(problem, fit, centre, spread * varies, at_empty)
+    if options.background and not problem.background and not asked.all() and _has_no_spare(problem):
+        # As many answers as the published model has parameters, which fit it whatever they are, and one
+        # to the empty text, of which only a background speaks: they cannot tell the two models apart.
+        return replace(found, status=Status.UNDERDETERMINED)
+    return found
+
+
+def _has_no_spare(problem: Problem) -> bool:
+    """Whether a published model of two units or more fits these rows whatever the answers."""
+    return problem.rows.n_columns > 1 and len(problem.scores) <= min_queries(
+        problem.rows.n_columns, background=False, heads=1
+    )
 
 
 def _best_model(answers: Answers, options: SlalomOptions) -> tuple[Problem, SlalomFit]:

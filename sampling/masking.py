@@ -57,6 +57,11 @@ def choose_masking(masking: str, model: BlackBox | None = None) -> Masking:
     >>> choose_masking("[UNK]")
     Masking(name='[UNK]', substitute='[UNK]')
     """
+    if not isinstance(masking, str) or any("\ud800" <= character <= "\udfff" for character in masking):
+        raise InputError(
+            f"Got masking={masking!r}; expected 'remove', 'mask-token', 'attention' or a string of valid "
+            "Unicode to put in a unit's place."
+        )
     if masking == "remove":
         return Masking(masking, "")
     if masking == "attention":

@@ -29,6 +29,9 @@ from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
 
 
+DEFAULT_COVARIANCE: LinearCovariance = "CR2"
+
+
 class Lime(RegressorMixin, BaseEstimator):
     r"""Local linear model of a black box, as in LIME for text.
 
@@ -181,7 +184,9 @@ class Lime(RegressorMixin, BaseEstimator):
         check_kind(kind, self.kinds)
         return self.coef_.copy()
 
-    def std_errors(self, kind: str | None = None, covariance: LinearCovariance = "CR2") -> FloatArray:
+    def std_errors(
+        self, kind: str | None = None, covariance: LinearCovariance = DEFAULT_COVARIANCE
+    ) -> FloatArray:
         """Standard errors of the coefficients, shape of ``attributions(kind)``, in their units.
 
         The locality weights are known weights. What is estimated is the linear model that fits best
@@ -195,7 +200,8 @@ class Lime(RegressorMixin, BaseEstimator):
         kind
             ``coefficient``, or None for it.
         covariance
-            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR2``: HC2 with a mask and
+            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR2`` (0 once every mask was
+            asked: nothing is left to chance unless answers are noisy): HC2 with a mask and
             its complement taken as one, as their errors cancel in part; HC2 where there are no pairs.
             ``design``: answers without noise, 0 once every mask was asked. ``bootstrap``: masks
             resampled 1,000 times, with their complements. See `piste.fitting.inference.covariance`.
@@ -206,7 +212,7 @@ class Lime(RegressorMixin, BaseEstimator):
         self,
         kind: str | None = None,
         level: float = 0.95,
-        covariance: LinearCovariance = "CR2",
+        covariance: LinearCovariance = DEFAULT_COVARIANCE,
     ) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals, ``attributions ± t std_errors``, shaped as ``attributions(kind)``.
 
@@ -219,7 +225,7 @@ class Lime(RegressorMixin, BaseEstimator):
     def summary(
         self,
         level: float = 0.95,
-        covariance: LinearCovariance = "CR2",
+        covariance: LinearCovariance = DEFAULT_COVARIANCE,
         names: Sequence[str] | None = None,
     ) -> Summary:
         """A table in the style of statsmodels; ``str`` prints it. ``names`` label the units."""
@@ -273,7 +279,15 @@ class Lime(RegressorMixin, BaseEstimator):
             outputs = np.flatnonzero((columns == kept).all(axis=1))
             answers = self._linear_answers(value[outputs], outputs, kept)
             errors[np.ix_(outputs, kept)], df[outputs] = linear_std_errors(answers, covariance)
+        if covariance == DEFAULT_COVARIANCE and self._asked_out():
+            errors, df = np.where(np.isnan(errors), errors, 0.0), np.full(len(value), np.inf)
         return Estimate(value, errors, df)
+
+    def _asked_out(self) -> bool:
+        """Whether every mask was asked: the coefficients are then those of the law itself."""
+        Z, n_units = self._answers[0], self.n_features_in_
+        binary = bool(((Z == 0) | (Z == 1)).all())
+        return binary and n_units < 30 and len(np.unique(Z, axis=0)) == 2**n_units
 
     def _linear_answers(self, value: FloatArray, outputs: IntArray, kept: BoolArray) -> LinearAnswers:
         """The fit of outputs that keep the same columns, the intercept's being the first."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
@@ -153,19 +154,22 @@ class Slalom(RegressorMixin, BaseEstimator):
 
     def predict(self, masks: ArrayLike) -> FloatArray:
         """Scores of masks (n_masks, n_units): shape (n_masks,), or (n_masks, k) after a 2-D fit."""
+        check_is_fitted(self)
         predicted = self._fit.predict(check_masks(masks, self.n_features_in_))
         return predicted[:, 0] if self._single_output else predicted
 
     def attributions(self, kind: str | None = None) -> FloatArray:
         """One number per unit, shape (n_units,) or (k, n_units).
 
-        ``value``: ``v``, the score of a text made of this unit alone (absolute, no gauge).
+        ``value``: ``v``, the score that the unit pulls the text towards (absolute, no gauge); without a
+        background, the score of a text made of this unit alone.
         ``importance``: ``s``, mean zero over the units.
         ``linear``: ``v exp(s)``.
         ``removal``: ``F(full) - F(full without one occurrence)``; units without a background and
         without company fall to ``base_value_``.
         ``shapley``: exact Shapley value of the fitted model; of one copy where units have several.
         """
+        check_is_fitted(self)
         kind = check_kind(kind, self.kinds)
         if kind == "value":
             return self.value_
@@ -321,10 +325,12 @@ class Slalom(RegressorMixin, BaseEstimator):
 
     def _options(self) -> SlalomOptions:
         """The constructor's options, checked."""
-        if self.heads < 1 or self.max_iter < 1:
-            raise InputError(
-                f"Got heads={self.heads} and max_iter={self.max_iter}; expected at least 1 of each."
-            )
+        for number in (self.heads, self.max_iter):
+            if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
+                raise InputError(
+                    f"Got heads={self.heads!r} and max_iter={self.max_iter!r}; expected whole numbers, at "
+                    "least 1 of each."
+                )
         if isinstance(self.prior, str) and self.prior not in ("evidence", "cv"):
             raise InputError(
                 f"Got prior={self.prior!r}; expected 'evidence', 'cv' or two strengths such as "

@@ -40,8 +40,9 @@ def model_errors(inputs: Sequence[Query]) -> Iterator[None]:
     except PisteError:
         raise
     except Exception as error:
+        message = " ".join(str(error).split())  # one line, whatever the model had to say
         raise ModelError(
-            f"The model raised {type(error).__name__}: {error} (a batch of {len(inputs)} that starts "
+            f"The model raised {type(error).__name__}: {message} (a batch of {len(inputs)} that starts "
             f"with {abbreviated(inputs[0])}); expected scores. Ask it for that text alone to see why."
         ) from error
 

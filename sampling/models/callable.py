@@ -59,7 +59,7 @@ class CallableModel:
             )
         check_output_kind(kind)
         self._function = function
-        self._labels = None if labels is None else tuple(labels)
+        self._labels = None if labels is None else tuple(map(str, labels))
         self._kind: OutputKind = kind or "unknown"
         self._fingerprint = fingerprint or f"callable:{_name(function)}"
 

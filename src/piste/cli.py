@@ -239,10 +239,14 @@ def _check_outputs(source: str, out: Path | None, json: Path | None) -> None:
     """Refuse before the first query what could not be written after the last."""
     written = [path for path in (out, out and meta_path(out), json) if path is not None]
     for path in written:
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
+        if (
+            path.is_dir()
+            or (path.exists() and not path.is_file())
+            or not os.access(path.parent, os.W_OK)
+        ):
             raise InputError(
-                f"Got {path} to write to; expected a file in an existing, writable folder. Create "
-                f"{path.parent} or choose another."
+                f"Got {path} to write to; expected a file in an existing, writable folder. Choose "
+                "another path, or create the folder."
             )
         if path == Path(source) or written.count(path) > 1:
             raise InputError(
