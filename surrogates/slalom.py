@@ -14,6 +14,7 @@ from piste._errors import InputError
 from piste._typing import FloatArray
 from piste.fitting.additivity import Additivity, Ends, additivity, compare_ends
 from piste.fitting.inference import Estimate
+from piste.fitting.interactions import PairIndex, slalom_pairs_heads
 from piste.fitting.result import Status
 from piste.fitting.shapley import slalom_shapley_heads
 from piste.fitting.slalom import PriorChoice, SlalomOptions, fit_slaloms, min_queries
@@ -272,6 +273,20 @@ class Slalom(RegressorMixin, BaseEstimator):
             additivity(inference, float(t.ppf(0.5 + level / 2, max(inference.covariance("HC2").df, 1))))
             for inference in self._linearised()
         ]
+
+    def pair_values(self, index: PairIndex = "faith-shap") -> FloatArray:
+        """Exact pairwise interactions of the fitted model, which cost no query.
+
+        Shape (n_units, n_units) or (n_outputs, n_units, n_units), symmetric with a zero diagonal, in
+        units of the score; ``index`` is ``faith-shap`` or ``k-sii``. Counts are not expanded.
+        """
+        check_is_fitted(self)
+        fit = self._fit
+        return self._shaped(
+            slalom_pairs_heads(
+                fit.value, fit.importance, fit.background_value, fit.background_importance, index
+            )
+        )
 
     def compare_ends(self, n_bootstrap: int = 99) -> list[Ends]:
         """Test the additive and the published model against the one between, per output.

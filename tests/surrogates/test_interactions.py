@@ -16,7 +16,7 @@ from piste.fitting.interactions import PairIndex, exact_pairs
 from piste.fitting.result import Status
 from piste.fitting.shapley import exact_shapley
 from piste.sampling.designs import draw, with_anchors
-from piste.surrogates import Interactions, KernelShap
+from piste.surrogates import Interactions, KernelShap, Slalom
 from piste.surrogates.base import Surrogate
 
 INDICES: list[PairIndex] = ["faith-shap", "k-sii"]
@@ -238,3 +238,17 @@ def test_is_a_surrogate_and_a_sklearn_estimator() -> None:
     assert copy.attributions("total").tobytes() == fitted.attributions("total").tobytes()
     with pytest.raises(NotFittedError):
         clone(fitted).predict(all_masks(3))
+
+
+@pytest.mark.parametrize("index", ["faith-shap", "k-sii"])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_pairs_of_a_fitted_slalom_are_those_of_its_own_predictions(
+    index: PairIndex, heads: int
+) -> None:
+    """The regression on all masks knows nothing of the quadrature."""
+    masks = all_masks(6)
+    rng = np.random.default_rng(0)
+    fitted = Slalom(heads=heads).fit(masks, rng.normal(size=len(masks)))
+    enumerated = Interactions(index=index).fit(masks, fitted.predict(masks))
+    spread = np.ptp(fitted.predict(masks))
+    assert np.abs(fitted.pair_values(index) - enumerated.pair_values_).max() <= 1e-9 * max(spread, 1.0)
