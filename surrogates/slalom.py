@@ -139,6 +139,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         self._fit = fit_slaloms(masks_[used], scores_[used], weights[used], options)
         self._answers = (masks_, scores_, weights)
         self._inferences: tuple[SlalomInference, ...] | None = None
+        self._estimates: dict[tuple[str, str], Estimate] = {}  # errors, then intervals, need the same
         self._single_output = np.ndim(scores) == 1
         self.n_features_in_ = masks_.shape[1]
         self.full_counts_ = masks_[used].max(axis=0)
@@ -202,7 +203,7 @@ class Slalom(RegressorMixin, BaseEstimator):
             ``HC2`` and others of `piste.fitting.inference.covariance`, or ``one-step bootstrap``: masks
             resampled 1,000 times, with their complements, one linearised step each.
         """
-        return self._shaped(self._estimate(kind, covariance).std_error)
+        return self._shaped(self._estimate(kind, covariance).std_error.copy())
 
     def confidence_interval(
         self,
@@ -322,9 +323,13 @@ class Slalom(RegressorMixin, BaseEstimator):
     def _estimate(self, kind: str | None, covariance: SlalomCovariance) -> Estimate:
         kind = check_kind(kind, self.kinds)
         check_covariance(covariance, SLALOM_COVARIANCES)
-        values = np.atleast_2d(self.attributions(kind))
-        inferences = self._linearised() if self.heads == 1 else ()
-        return slalom_estimate(inferences, values, cast("SlalomKind", kind), covariance)
+        found = self._estimates.get((kind, covariance))
+        if found is None:
+            values = np.atleast_2d(self.attributions(kind))
+            inferences = self._linearised() if self.heads == 1 else ()
+            found = slalom_estimate(inferences, values, cast("SlalomKind", kind), covariance)
+            self._estimates[kind, covariance] = found
+        return found
 
     def _shapley(self) -> FloatArray:
         """Exact Shapley values (n_outputs, n_units), heads added up; copies of a unit are players."""

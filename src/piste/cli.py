@@ -146,13 +146,14 @@ def explain(
         context = _read_context(context_file)
         _check_outputs(source, out, json)
         remote = {"base_url": base_url, "concurrency": concurrency, "rpm": rpm, "max_cost": max_cost}
+        allowed = _budget(budget, AutoBudget(tolerance, top_k, max_budget))
         box = _opened(model, remote | {"price": _numbers(price)})
         if dry_run:
             options = Options(
                 named_surrogates(surrogate or SURROGATES),
                 units=units,
                 context=context,
-                budget=_budget(budget, AutoBudget(tolerance, top_k, max_budget)),
+                budget=allowed,
             )
             Console().print(dry_run_report(box, inputs.texts, options))
             return
@@ -164,7 +165,7 @@ def explain(
                 units=units,
                 masking=masking,
                 design=design,
-                budget=_budget(budget, AutoBudget(tolerance, top_k, max_budget)),
+                budget=allowed,
                 target=target,
                 space=space,
                 tie_repeats=tie_repeats,
