@@ -16,7 +16,8 @@ from piste.evaluation.export import plain_number
 from piste.sampling.designs import DESIGNS
 from piste.sampling.records import Design, Hidden, Query, Responses, Text, Units
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import BUILT_IN, with_fits
+from piste.surrogates.explain import with_fits
+from piste.surrogates.named import BUILT_IN
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
 

@@ -27,7 +27,8 @@ from piste.sampling.records import Design, Responses, Text
 from piste.sampling.segment import UnitChoice
 from piste.sampling.store import AnswerStore, Stored, chosen_store, with_store
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import explain_text, named_surrogates, with_fits
+from piste.surrogates.explain import explain_text, with_fits
+from piste.surrogates.named import named_surrogates
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
 
@@ -127,8 +128,6 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     )
     box = load_model(model)
     choose_masking(masking, box)  # refuse before the first query
-    if isinstance(box, Concurrent):
-        options = replace(options, batch_size=max(batch_size, box.batch_size))
     listed = _listed(texts)
     names = _names(text_ids, len(listed))
     outcomes = []

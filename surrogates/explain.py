@@ -1,7 +1,7 @@
 """The pipeline of one text: units, masks, queries, answers, fitted surrogates."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,12 +17,8 @@ from piste.sampling.records import Design, Responses, Text, Units
 from piste.sampling.segment import segment
 from piste.sampling.space import choose_targets, to_space
 from piste.surrogates.base import Plannable, Surrogate
-from piste.surrogates.interactions import Interactions
-from piste.surrogates.lime import Lime
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget, judge
-from piste.surrogates.shap import KernelShap
-from piste.surrogates.slalom import Slalom
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
@@ -31,41 +27,6 @@ CANDIDATES = 10  # masks that an optimal design chooses one from
 PAIR = 2  # laws draw a mask with its complement: a single one more is none
 AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
-
-BUILT_IN: Mapping[str, type[Surrogate]] = {
-    "lime": Lime,
-    "shap": KernelShap,
-    "slalom": Slalom,
-    "interactions": Interactions,
-}
-
-
-def named_surrogates(surrogates: object) -> dict[str, Surrogate]:
-    """Estimators by unique name, from names, estimator objects or a single one of either.
-
-    Raises
-    ------
-    InputError
-        If something is neither a known name nor an estimator with attributions.
-    """
-    chosen: dict[str, Surrogate] = {}
-    listed = surrogates if isinstance(surrogates, list | tuple) else [surrogates]
-    for surrogate in listed:
-        if isinstance(surrogate, str) and surrogate in BUILT_IN:
-            estimator: Surrogate = BUILT_IN[surrogate]()
-        elif isinstance(surrogate, Surrogate) and not isinstance(surrogate, type):
-            estimator = surrogate
-        else:
-            raise InputError(
-                f"Got surrogate {surrogate!r}; expected {', '.join(map(repr, BUILT_IN))} or an "
-                "estimator object such as Slalom(heads=2)."
-            )
-        name, copies = estimator.name, 1
-        while name in chosen:
-            copies += 1
-            name = f"{estimator.name}-{copies}"
-        chosen[name] = estimator
-    return chosen
 
 
 def best_masks(fits: Sequence[Surrogate], candidates: BoolArray, n_masks: int) -> BoolArray:
@@ -87,8 +48,18 @@ def planned_queries(model: BlackBox, text: Text, options: Options) -> int:
     return min(options.cap, n_masks)
 
 
+Reserve = Callable[[int, np.random.Generator], BoolArray]
+"""From a number of units to masks that fits are judged by and never see, shape (n_masks, n_units)."""
+
+
 def explain_text(
-    model: BlackBox, text: Text, text_id: str, options: Options, progress: Progress | None = None
+    model: BlackBox,
+    text: Text,
+    text_id: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    reserve: Reserve | None = None,
 ) -> Explained | Failed:
     """Explain one text; whatever goes wrong with it stays with it.
 
@@ -96,8 +67,11 @@ def explain_text(
     ----------
     progress
         Called with (queries done, queries planned) of this text.
+    reserve
+        Draws the held-out masks before all others; they come on top of the budget, which the fit then
+        has for itself. By default a tenth of the budget is set aside for masks of uniform size.
     """
-    asking = _Asking(model, text, text_id, options, progress)
+    asking = _Asking(model, text, text_id, options, progress, reserve)
     try:
         return asking.explained()
     except PisteError as error:
@@ -113,6 +87,7 @@ class _Asking:
     text_id: str
     options: Options
     progress: Progress | None
+    reserve: Reserve | None
 
     def __post_init__(self) -> None:
         self.memory = Memory()
@@ -125,6 +100,7 @@ class _Asking:
         masking = choose_masking(options.masking, self.model)
         units = segment(self.text, options.units, model=self.model, context=options.context)
         n_seen = int(units.seen.sum())
+        self.reserved = _none(n_seen)
         if n_seen > MOST_UNITS:
             raise InputError(
                 f"Got a text of {n_seen} units; expected at most {MOST_UNITS}, for fits solve dense systems of "
@@ -217,7 +193,7 @@ class _Asking:
 
     def _ask(self, units: Units, masks: BoolArray, masking: Masking) -> Answers:
         """Ask about these masks, within what is left of the budget."""
-        before, budget = self.asked, self.options.cap
+        before, budget = self.asked, self.options.cap + len(self.reserved)
 
         def note(done: int, _: int) -> None:
             self.asked = before + done
@@ -246,12 +222,18 @@ class _Asking:
     def _designs(self, n_units: int) -> tuple[Design, BoolArray]:
         """The masks to fit to, and fresh ones to judge the fit by."""
         options, budget = self.options, self.options.cap
+        if self.reserve is not None:
+            self.reserved = self.reserve(n_units, self.held_out_rng)
         if isinstance(options.design, Design):
             design = _checked_design(options.design, n_units, budget)
         elif 2**n_units <= budget and options.design in ("auto", "exhaustive"):
-            design = with_anchors(draw("exhaustive", n_units, 2**n_units, self.rng))
+            taken = self.reserved
+            design = with_anchors(draw("exhaustive", n_units, 2**n_units, self.rng, exclude=taken))
         else:
-            design = self._drawn(options.design, n_units, _n_fit(budget))
+            n_fit = _n_fit(budget) if self.reserve is None else budget
+            design = self._drawn(options.design, n_units, n_fit)
+        if self.reserve is not None:
+            return design, self.reserved
         spare = min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design))
         return design, self._held_out(design, spare)
 
@@ -271,7 +253,8 @@ class _Asking:
             name = "leverage" if n_masks >= AMPLE * n_units else "permutation"
         if n_masks - len(anchors) < min_masks(name, n_units):
             return Design(anchors, name)
-        return with_anchors(draw(name, n_units, n_masks - len(anchors), self.rng, exclude=anchors))
+        taken = np.concatenate([anchors, self.reserved])
+        return with_anchors(draw(name, n_units, n_masks - len(anchors), self.rng, exclude=taken))
 
     def _complete(self, name: str, n_units: int) -> Design:
         """Masks of a law that is worth nothing in part."""

@@ -25,7 +25,7 @@ from piste.evaluation.study import explain as explain_texts
 from piste.sampling.collect import stderr_progress
 from piste.sampling.models import ADAPTERS, load_model
 from piste.sampling.models.protocol import BlackBox
-from piste.surrogates.explain import named_surrogates
+from piste.surrogates.named import named_surrogates
 from piste.surrogates.records import Options
 from piste.surrogates.rounds import AutoBudget
 
