@@ -7,6 +7,7 @@ import numpy as np
 
 from piste._typing import FloatArray
 from piste.fitting._sampling_units import SamplingUnits
+from piste.fitting.answer_errors import answer_variance
 from piste.fitting.bootstrap import Refit, bootstrap, bootstrap_covariance
 from piste.fitting.inference import SANDWICHES, Sandwich, covariance, linearise
 
@@ -33,6 +34,8 @@ class LinearAnswers:
         Parameters (n_outputs, n_parameters) of the fit with multiplied weights.
     ridge, gauge
         As in `piste.fitting.inference.linearise`.
+    std_errors
+        Shape (n_rows, n_outputs): known errors of the answers themselves; None where there are none.
     """
 
     design: FloatArray
@@ -42,6 +45,7 @@ class LinearAnswers:
     refit: Refit
     ridge: FloatArray | None = None
     gauge: FloatArray | None = None
+    std_errors: FloatArray | None = None
 
 
 def linear_std_errors(
@@ -56,6 +60,7 @@ def linear_std_errors(
     kind
         As in `piste.fitting.inference.covariance`, or ``bootstrap``: the spread over 1,000 resamples,
         always the same ones. A penalty is taken as given: errors are those of the penalised parameter.
+        Known errors of the answers are added where these hold the answers fixed.
     fixed_answers
         Whether resamples hold the answers fixed and vary the masks alone, as ``design`` does.
     """
@@ -73,4 +78,7 @@ def linear_std_errors(
     else:
         found = [covariance(fit, e, kind, units=answers.units) for e in answers.residuals.T]
     errors = np.stack([one.std_errors(numbers) for one in found])
+    if answers.std_errors is not None and (fixed_answers if kind == "bootstrap" else kind == "design"):
+        asked = answers.units.fraction[answers.units.unit]
+        errors = np.sqrt(errors**2 + answer_variance(fit, numbers, answers.std_errors, asked))
     return errors, np.array([one.df for one in found])

@@ -93,6 +93,9 @@ class Plannable(Protocol):
         ...
 
 
+MOST_SCORE = 1e100  # fits square scores and add them up
+
+
 def check_masks_and_scores(
     masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -107,7 +110,8 @@ def check_masks_and_scores(
     Raises
     ------
     InputError
-        If a shape does not fit, a number is not finite, or a mask entry or weight is negative.
+        If a shape does not fit, a number is not finite or a score beyond `MOST_SCORE`, or a mask entry
+        or weight is negative.
     """
     masks_ = np.ascontiguousarray(masks, dtype=np.float64)
     scores_ = np.asarray(scores, dtype=np.float64)
@@ -134,7 +138,32 @@ def check_masks_and_scores(
             )
     if (masks_ < 0).any() or (weights < 0).any():
         raise InputError("Got negative masks or sample weights; expected non-negative numbers.")
+    largest = np.abs(scores_).max(initial=0.0)
+    if largest > MOST_SCORE:
+        raise InputError(
+            f"Got a score of size {largest:.3g}; expected at most {MOST_SCORE:g}, since fits square them. "
+            "Rescale the scores."
+        )
     return masks_, scores_.reshape(len(masks_), -1), weights
+
+
+def check_score_errors(score_errors: ArrayLike | None, scores: ArrayLike) -> FloatArray | None:
+    """Standard errors of the scores as columns (n_masks, n_outputs), float64; None where none are known.
+
+    Raises
+    ------
+    InputError
+        If they are not shaped as the scores, or one is negative or not finite.
+    """
+    if score_errors is None:
+        return None
+    errors = np.asarray(score_errors, dtype=np.float64)
+    if errors.shape != np.shape(scores) or not (np.isfinite(errors) & (errors >= 0)).all():
+        raise InputError(
+            f"Got score_errors of shape {errors.shape} for scores of shape {np.shape(scores)}; expected "
+            "one finite number >= 0 for each score."
+        )
+    return errors.reshape(len(errors), -1)
 
 
 def check_masks(masks: ArrayLike, n_units: int) -> FloatArray:

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
 from piste.fitting._sampling_units import mask_pairs
+from piste.fitting.answer_errors import answer_variance
 from piste.fitting.inference import Estimate, covariance, linearise
 from piste.fitting.interactions import (
     PairFit,
@@ -22,8 +23,13 @@ from piste.fitting.interactions import (
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
 from piste.surrogates._intervals import interval
-from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
-from piste.surrogates.shap import anchors, shapley_weights
+from piste.surrogates.base import (
+    check_kind,
+    check_masks,
+    check_masks_and_scores,
+    check_score_errors,
+)
+from piste.surrogates.shap import anchor_variances, anchors, shapley_weights
 
 
 class Interactions(RegressorMixin, BaseEstimator):
@@ -103,7 +109,14 @@ class Interactions(RegressorMixin, BaseEstimator):
         self.order = order
         self.index = index
 
-    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        masks: ArrayLike,
+        scores: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        score_errors: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the answers.
 
         Parameters
@@ -115,6 +128,9 @@ class Interactions(RegressorMixin, BaseEstimator):
         sample_weight
             Shape (n_masks,), non-negative: the weights of the regression, as they are, and what a mask
             counts within its size for ``k-sii``. By default ``shapley_weights(masks)``.
+        score_errors
+            Shape of scores, in their units: standard errors of the answers, independent of each other;
+            ``std_errors`` counts them where residuals do not. By default none.
 
         Raises
         ------
@@ -124,6 +140,7 @@ class Interactions(RegressorMixin, BaseEstimator):
         """
         self._check_options()
         Z, Y, given = check_masks_and_scores(masks, scores, sample_weight)
+        errors = check_score_errors(score_errors, scores)
         full, empty = anchors(Z)
         inner = ~(full | empty)
         weights = shapley_weights(Z) if sample_weight is None else np.where(inner, given, 0.0)
@@ -136,6 +153,8 @@ class Interactions(RegressorMixin, BaseEstimator):
             main, pairs = main - 0.5 * rest.sum(axis=2), pairs + rest
         self.n_features_in_ = Z.shape[1]
         self._answers = (Z[inner], Y[inner] - base - fit.predict(Z[inner]), weights[inner])
+        self._score_errors = None if errors is None else errors[inner]
+        self._anchor_variances = None if errors is None else anchor_variances(errors, empty, full)
         self.weights_ = weights
         self._single = np.ndim(scores) == 1
         self.values_, self.pair_values_ = self._shaped(main), self._shaped(pairs)
@@ -168,8 +187,9 @@ class Interactions(RegressorMixin, BaseEstimator):
     def std_errors(self, kind: str | None = None) -> FloatArray:
         """Standard errors of the attributions, of their shape and units; infinite where undetermined.
 
-        Those of the regression, for answers without noise and masks drawn in pairs, without
-        replacement from each size (``design`` of `KernelShap.std_errors`): 0 once every mask was asked.
+        Those of the regression, for masks drawn in pairs, without replacement from each size, and
+        answers of the ``score_errors`` that ``fit`` was given (``design`` of `KernelShap.std_errors`):
+        without these 0 once every mask was asked.
         What ``k-sii`` adds to the main effects is taken as known.
         """
         return self._shaped(self._estimate(kind).std_error)
@@ -220,6 +240,13 @@ class Interactions(RegressorMixin, BaseEstimator):
         units = mask_pairs(Z, np.ones(n_units))
         found = [covariance(fit, e, "design", units=units) for e in residuals.T]
         errors = np.stack([one.std_errors(parts) for one in found])
+        if self._score_errors is not None and self._anchor_variances is not None:
+            noise = answer_variance(fit, parts, self._score_errors, units.fraction[units.unit])
+            ends = fit_pairs(
+                Z, np.array([-1.0, 0.0]) * np.ones((len(Z), 1)), weights, np.array([-1.0, 1.0])
+            )
+            moves = np.hstack([ends.main, ends.pairs[:, first, second]]) @ parts.T
+            errors = np.sqrt(errors**2 + noise + self._anchor_variances.T @ moves**2)
         return Estimate(values, errors, np.array([one.df for one in found]))
 
     def _shaped(self, rows: FloatArray) -> FloatArray:

@@ -23,8 +23,15 @@ from piste.fitting.linear_inference import (
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
 from piste.surrogates._intervals import check_covariance, interval, row_names, summary_table
+from piste.surrogates._locality import locality_weights
 from piste.surrogates._selection import SELECTIONS
-from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and_scores
+from piste.surrogates.base import (
+    Plan,
+    check_kind,
+    check_masks,
+    check_masks_and_scores,
+    check_score_errors,
+)
 
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
 
@@ -123,7 +130,14 @@ class Lime(RegressorMixin, BaseEstimator):
         self.feature_selection = feature_selection
         self.fit_intercept = fit_intercept
 
-    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        masks: ArrayLike,
+        scores: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        score_errors: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the answers.
 
         Parameters
@@ -135,6 +149,9 @@ class Lime(RegressorMixin, BaseEstimator):
         sample_weight
             Shape (n_masks,), non-negative; multiplies the locality weights, so that 2 equals the row
             twice.
+        score_errors
+            Shape of scores, in their units: standard errors of the answers, independent of each other;
+            what ``std_errors`` counts where residuals are no chance. By default none.
 
         Raises
         ------
@@ -143,6 +160,7 @@ class Lime(RegressorMixin, BaseEstimator):
         """
         self._check_options()
         Z, Y, given = check_masks_and_scores(masks, scores, sample_weight)
+        errors = check_score_errors(score_errors, scores)
         locality = locality_weights(Z, self.kernel_width)
         weights = given * locality
         counted = weights > 0
@@ -169,6 +187,7 @@ class Lime(RegressorMixin, BaseEstimator):
         statuses = unit_statuses(identified, constant)
         self.weights_ = locality
         self._answers = (Z[counted], Y[counted], weights[counted], Z.max(axis=0))
+        self._score_errors = None if errors is None else errors[counted]
         self._set(coef, intercept, selected, statuses, single=np.ndim(scores) == 1)
         return self
 
@@ -200,10 +219,10 @@ class Lime(RegressorMixin, BaseEstimator):
         kind
             ``coefficient``, or None for it.
         covariance
-            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR2`` (0 once every mask was
-            asked: nothing is left to chance unless answers are noisy): HC2 with a mask and
-            its complement taken as one, as their errors cancel in part; HC2 where there are no pairs.
-            ``design``: answers without noise, 0 once every mask was asked. ``bootstrap``: masks
+            ``HC0`` ... ``HC3``, ``classical``: those of statsmodels' WLS. ``CR2``: HC2 with a mask and
+            its complement taken as one, as their errors cancel in part; HC2 where there are no pairs;
+            ``design`` once every mask was asked. ``design``: only the choice of masks is random, so
+            that what is left once every mask was asked are the ``score_errors``. ``bootstrap``: masks
             resampled 1,000 times, with their complements. See `piste.fitting.inference.covariance`.
         """
         return self._shaped(self._estimate(kind, covariance).std_error[:, 1:])
@@ -274,13 +293,13 @@ class Lime(RegressorMixin, BaseEstimator):
         columns = np.column_stack(
             [np.full(len(value), self.fit_intercept), np.atleast_2d(self.selected_)]
         )
+        if covariance == DEFAULT_COVARIANCE and self._asked_out():
+            covariance = "design"
         errors, df = np.full(value.shape, np.nan), np.empty(len(value))
         for kept in np.unique(columns, axis=0):
             outputs = np.flatnonzero((columns == kept).all(axis=1))
             answers = self._linear_answers(value[outputs], outputs, kept)
             errors[np.ix_(outputs, kept)], df[outputs] = linear_std_errors(answers, covariance)
-        if covariance == DEFAULT_COVARIANCE and self._asked_out():
-            errors, df = np.where(np.isnan(errors), errors, 0.0), np.full(len(value), np.inf)
         return Estimate(value, errors, df)
 
     def _asked_out(self) -> bool:
@@ -309,6 +328,7 @@ class Lime(RegressorMixin, BaseEstimator):
             units=mask_pairs(Z, full),
             refit=refit,
             ridge=ridge[kept],
+            std_errors=None if self._score_errors is None else self._score_errors[:, outputs],
         )
 
     def _shaped(self, rows: FloatArray) -> FloatArray:
@@ -360,35 +380,3 @@ class Lime(RegressorMixin, BaseEstimator):
         tags.input_tags.positive_only = True
         tags.target_tags.multi_output = True
         return tags
-
-
-def locality_weights(masks: FloatArray, kernel_width: float | None) -> FloatArray:
-    r"""Exponential kernel of the cosine distance to the full text, in [0, 1].
-
-    .. math:: \pi(z) = \sqrt{e^{-d^2 / \sigma^2}}, \quad d = 100 (1 - \cos(z, z_{\text{full}}))
-
-    Parameters
-    ----------
-    masks
-        Shape (n_masks, n_units), float64, non-negative; the full text is their column-wise maximum.
-    kernel_width
-        :math:`\sigma`; None or infinity gives ones.
-
-    Returns
-    -------
-    array
-        Shape (n_masks,), float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> locality_weights(np.array([[1.0, 1.0], [1.0, 0.0]]), 25.0).round(4)
-    array([1.    , 0.5034])
-    """
-    if kernel_width is None:
-        return np.ones(len(masks))
-    full = masks.max(axis=0)
-    lengths = np.sqrt(np.einsum("ij,ij->i", masks, masks) * (full @ full))
-    cosine = np.divide(masks @ full, lengths, out=np.zeros(len(masks)), where=lengths > 0)
-    weights: FloatArray = np.exp(-0.5 * np.square(100.0 * (1.0 - cosine) / kernel_width))
-    return weights

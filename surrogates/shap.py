@@ -23,7 +23,13 @@ from piste.fitting.linear_inference import (
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
 from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
-from piste.surrogates.base import Surrogate, check_kind, check_masks, check_masks_and_scores
+from piste.surrogates.base import (
+    Surrogate,
+    check_kind,
+    check_masks,
+    check_masks_and_scores,
+    check_score_errors,
+)
 from piste.surrogates.control import ControlName, fit_control
 
 
@@ -97,7 +103,14 @@ class KernelShap(RegressorMixin, BaseEstimator):
     def __init__(self, control: ControlName | Surrogate | None = None) -> None:
         self.control = control
 
-    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        masks: ArrayLike,
+        scores: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        score_errors: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the answers.
 
         Parameters
@@ -109,6 +122,9 @@ class KernelShap(RegressorMixin, BaseEstimator):
         sample_weight
             Shape (n_masks,), non-negative: the weights of the regression, as they are; those of the
             full and empty rows do not matter. By default ``shapley_weights(masks)``.
+        score_errors
+            Shape of scores, in their units: standard errors of the answers, independent of each other;
+            ``std_errors`` counts them where residuals do not. By default none.
 
         Raises
         ------
@@ -117,6 +133,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
             row is missing.
         """
         Z, Y, given = check_masks_and_scores(masks, scores, sample_weight)
+        errors = check_score_errors(score_errors, scores)
         full, empty = anchors(Z)
         inner = ~(full | empty)
         weights = shapley_weights(Z) if sample_weight is None else np.where(inner, given, 0.0)
@@ -129,6 +146,8 @@ class KernelShap(RegressorMixin, BaseEstimator):
         self.n_features_in_ = Z.shape[1]
         counted = weights > 0
         self._answers = (Z[counted], (Y - base - control.left_out)[counted], weights[counted])
+        self._score_errors = None if errors is None else errors[counted]
+        self._anchor_variances = None if errors is None else anchor_variances(errors, empty, full)
         self.weights_ = weights
         self.status_ = overall_status(statuses)
         single = np.ndim(scores) == 1
@@ -162,13 +181,13 @@ class KernelShap(RegressorMixin, BaseEstimator):
         kind
             ``shapley``, or None for it.
         covariance
-            ``design``: the model answers without noise and only the choice of masks is random, in pairs
-            with their complements and without replacement from each size; 0 once every mask was asked.
-            It holds for any weights that depend on a mask's size alone. ``HC3``, ``CR3``, ``classical``
-            ... (`piste.fitting.inference.covariance`): the answers vary as well. The noise of the full
-            and of the empty row is in none of them: repeat these rows where answers are noisy.
-            ``bootstrap``: pairs resampled 1,000 times within sizes, finite-population correction
-            included.
+            ``design``: the choice of masks is random, in pairs with their complements and without
+            replacement from each size, and so are the answers as far as ``score_errors`` says: once
+            every mask was asked, these are all that is left. It holds for any weights that depend on a
+            mask's size alone. ``HC3``, ``CR3``, ``classical`` ...
+            (`piste.fitting.inference.covariance`): the answers vary as the residuals do. These know
+            nothing of the noise of the full and of the empty row, which all take from ``score_errors``.
+            ``bootstrap``: as ``design``, with pairs resampled 1,000 times within sizes.
         """
         return self._shaped(self._estimate(kind, covariance).std_error)
 
@@ -229,9 +248,18 @@ class KernelShap(RegressorMixin, BaseEstimator):
             units=mask_pairs(Z, np.ones(n_units)),
             refit=lambda times: solve_constrained(Z, Y, weights * times, total=total).coef,
             gauge=np.ones((1, n_units)),
+            std_errors=self._score_errors,
         )
         errors, df = linear_std_errors(answers, covariance, fixed_answers=True)
+        if self._anchor_variances is not None:
+            errors = np.sqrt(errors**2 + self._anchor_variances.T @ self._anchor_moves() ** 2)
         return Estimate(values, errors, df)
+
+    def _anchor_moves(self) -> FloatArray:
+        """Derivatives of the values by the scores of the empty and of the full text, (2, n_units)."""
+        Z, _, weights = self._answers
+        gains = np.array([-1.0, 0.0]) * np.ones((len(Z), 1))
+        return solve_constrained(Z, gains, weights, total=np.array([-1.0, 1.0])).coef
 
     def _shaped(self, rows: FloatArray) -> FloatArray:
         return rows[0] if self._single else rows
@@ -270,6 +298,11 @@ def anchors(masks: FloatArray) -> tuple[BoolArray, BoolArray]:
                 "difference the Shapley values share out. Ask the model about both."
             )
     return full, empty
+
+
+def anchor_variances(errors: FloatArray, empty: BoolArray, full: BoolArray) -> FloatArray:
+    """Variances of the mean scores of the empty and of the full rows, shape (2, n_outputs)."""
+    return np.stack([(errors[rows] ** 2).sum(axis=0) / rows.sum() ** 2 for rows in (empty, full)])
 
 
 # The regression that defines the Shapley values (Lundberg and Lee 2017) runs over all masks z with

@@ -365,10 +365,12 @@ class Stubborn(Lime):
 
     name = "stubborn"
 
-    def fit(self, masks: Any, scores: Any, sample_weight: Any = None) -> Any:
+    def fit(
+        self, masks: Any, scores: Any, sample_weight: Any = None, *, score_errors: Any = None
+    ) -> Any:
         if len(masks) == 4:
             raise np.linalg.LinAlgError("Singular matrix")
-        return super().fit(masks, scores, sample_weight)
+        return super().fit(masks, scores, sample_weight, score_errors=score_errors)
 
 
 def test_an_estimator_that_raises_spoils_nothing() -> None:

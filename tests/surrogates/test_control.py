@@ -1,12 +1,11 @@
 """Controls of KernelShap: exactness, additivity, bias, error, honest standard errors, refusals."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from piste._errors import InputError
@@ -200,9 +199,6 @@ class Inexact(KernelShap):
     """Says that it has Shapley values, which are wrong."""
 
     kinds: ClassVar[tuple[str, ...]] = ("shapley",)
-
-    def fit(self, masks: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        return super().fit(masks, scores, sample_weight)
 
     def attributions(self, kind: str | None = None) -> FloatArray:
         return self.values_ + 1.0

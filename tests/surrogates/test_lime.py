@@ -17,8 +17,9 @@ from sklearn.utils import estimator_checks
 from piste._errors import InputError
 from piste._typing import FloatArray
 from piste.fitting.result import Status
+from piste.surrogates._locality import locality_weights
 from piste.surrogates.base import Surrogate
-from piste.surrogates.lime import Lime, locality_weights
+from piste.surrogates.lime import Lime
 
 SELECTIONS = ["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
 # Scores are about 1; with LIME's weights the Gram matrix of a design that determines n units has a
