@@ -1,7 +1,6 @@
 """Explain texts and hold what came out: tables, fitted surrogates, every answer, files."""
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,15 +16,14 @@ from piste.evaluation.archive import pack, unpack
 from piste.evaluation.attributions import attribution_table
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
 from piste.evaluation.fidelity import fidelity_table, low_fidelity
+from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
 from piste.evaluation.provenance import provenance, remarks
 from piste.sampling.collect import Progress
 from piste.sampling.masking import choose_masking
 from piste.sampling.models import load_model
-from piste.sampling.models.protocol import BlackBox
-from piste.sampling.models.remote import Concurrent
 from piste.sampling.records import Design, Responses, Text
 from piste.sampling.segment import UnitChoice
-from piste.sampling.store import AnswerStore, Stored, chosen_store, with_store
+from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text, with_fits
 from piste.surrogates.named import named_surrogates
@@ -128,11 +126,10 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     )
     box = load_model(model)
     choose_masking(masking, box)  # refuse before the first query
-    listed = _listed(texts)
-    names = _names(text_ids, len(listed))
+    listed = listed_texts(texts)
+    names = text_names(text_ids, len(listed))
     outcomes = []
-    with chosen_store(store, remote=isinstance(box, Concurrent)) as opened:
-        asked = _kept(box, opened)
+    with with_answers_kept(box, store) as asked:
         for index, (name, text) in enumerate(zip(names, listed, strict=True)):
             hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
             outcomes.append(explain_text(asked, text, name, options, hook))
@@ -295,53 +292,6 @@ def _answer_rows(text_id: str, use: str, answers: Responses) -> pd.DataFrame:
     # Side by side, not inserted: a label may be called "text" too.
     scores = pd.DataFrame(answers.values, columns=list(answers.labels))
     return pd.concat([pd.DataFrame(columns), scores], axis=1)
-
-
-def _kept(box: BlackBox, store: AnswerStore | None) -> BlackBox:
-    """The model with a store around it; inside a concurrent one, so that each answer is kept as it comes."""
-    if store is None:
-        return box
-    if isinstance(box, Concurrent):
-        return box.around(lambda request: Stored(request, store))
-    return with_store(box, store)
-
-
-def _listed(texts: object) -> list[Text]:
-    """Texts as a list; a str is one text and a tuple of two str one pair.
-
-    What is not a text stays as it is: it will be refused without spoiling the others.
-    """
-    one_pair = isinstance(texts, tuple) and all(isinstance(part, str) for part in texts)
-    if isinstance(texts, str) or one_pair:
-        texts = [texts]
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
-        raise InputError(
-            f"Got texts of type {type(texts).__name__}; expected a text or a list of texts."
-        )
-    listed = [_built_in(text) for text in texts]
-    if not listed:
-        raise InputError("Got no texts; expected a text or a list of texts.")
-    return listed
-
-
-def _built_in(text: Any) -> Any:  # noqa: ANN401 - whatever the caller's list holds
-    """A text or pair made of nothing but built-in types, so that equal texts are drawn equal masks."""
-    if isinstance(text, list | tuple):
-        return tuple(_built_in(part) for part in text)
-    return str(text) if isinstance(text, str) else text
-
-
-def _names(text_ids: Sequence[str] | None, n_texts: int) -> list[str]:
-    if text_ids is None:
-        return [str(index) for index in range(n_texts)]
-    names = [str(name).encode("utf-8", "replace").decode() for name in text_ids]
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if len(names) != n_texts or repeated:
-        raise InputError(
-            f"Got {len(names)} text_ids for {n_texts} texts, repeated: {repeated[:3]}; expected one of "
-            "its own for each text."
-        )
-    return names
 
 
 def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progress:

@@ -1,0 +1,67 @@
+"""What every run begins with: texts in a list, a name for each, the model with a store around it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+from piste._errors import InputError
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.models.remote import Concurrent
+from piste.sampling.records import Text
+from piste.sampling.store import AnswerStore, Stored, chosen_store, with_store
+
+
+@contextmanager
+def with_answers_kept(
+    box: BlackBox, store: str | PathLike[str] | AnswerStore | None
+) -> Iterator[BlackBox]:
+    """The model with a store around it, as the option ``store`` of `piste.explain` says."""
+    with chosen_store(store, remote=isinstance(box, Concurrent)) as opened:
+        if opened is None:
+            yield box
+        elif isinstance(box, Concurrent):
+            # Inside, so that each answer is kept as it comes.
+            yield box.around(lambda request: Stored(request, opened))
+        else:
+            yield with_store(box, opened)
+
+
+def listed_texts(texts: object) -> list[Text]:
+    """Texts as a list; a str is one text and a tuple of two str one pair.
+
+    What is not a text stays as it is: it will be refused without spoiling the others.
+    """
+    one_pair = isinstance(texts, tuple) and all(isinstance(part, str) for part in texts)
+    if isinstance(texts, str) or one_pair:
+        texts = [texts]
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise InputError(
+            f"Got texts of type {type(texts).__name__}; expected a text or a list of texts."
+        )
+    listed = [_built_in(text) for text in texts]
+    if not listed:
+        raise InputError("Got no texts; expected a text or a list of texts.")
+    return listed
+
+
+def _built_in(text: Any) -> Any:  # noqa: ANN401 - whatever the caller's list holds
+    """A text or pair made of nothing but built-in types, so that equal texts are drawn equal masks."""
+    if isinstance(text, list | tuple):
+        return tuple(_built_in(part) for part in text)
+    return str(text) if isinstance(text, str) else text
+
+
+def text_names(text_ids: Sequence[str] | None, n_texts: int) -> list[str]:
+    """The names given, checked, or the positions."""
+    if text_ids is None:
+        return [str(index) for index in range(n_texts)]
+    names = [str(name).encode("utf-8", "replace").decode() for name in text_ids]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if len(names) != n_texts or repeated:
+        raise InputError(
+            f"Got {len(names)} text_ids for {n_texts} texts, repeated: {repeated[:3]}; expected one of "
+            "its own for each text."
+        )
+    return names
