@@ -3,8 +3,8 @@
     python benchmarks/remote_throughput.py
 
 A server of its own process answers each request after a fixed latency; the ideal rate is concurrency
-divided by latency. A batch ends when its slowest request does, so its size matters: 64 is the default
-of `piste.explain`, `model.batch_size` is what a remote model asks for. The CPU time is this process's.
+divided by latency. Without a store, and with one that commits every request's answers as it comes, the
+default for remote models. The CPU time is this process's.
 """
 
 import json
@@ -12,13 +12,15 @@ import multiprocessing
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
+from tempfile import TemporaryDirectory
 
 from piste.sampling.collect import collect
 from piste.sampling.models import Concurrent, load_model
+from piste.sampling.store import AnswerStore, Stored, open_store
 
 LATENCY = 0.1
 CONCURRENCY = 32
-N_QUERIES = 1024  # of one text a request; eight times as many where a request takes eight
+N_REQUESTS = 1024
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -63,14 +65,16 @@ def serve(port: "Connection[int, int]") -> None:
     server.serve_forever()
 
 
-def share(uri: str, batch_size: int | None, **options: object) -> tuple[float, float, float]:
+def share(uri: str, store: AnswerStore | None, **options: object) -> tuple[float, float, float]:
     """Requests a second, their share of the ideal rate, and milliseconds of CPU time for each."""
     model = load_model(uri, concurrency=CONCURRENCY, **options)
     assert isinstance(model, Concurrent)
-    texts = [f"text {n}" for n in range(N_QUERIES * model.batch_size // (8 * CONCURRENCY))]
-    collect(model, texts, batch_size=model.batch_size)  # connections are open from here on
+    if store is not None:
+        model = model.around(lambda request: Stored(request, store))
+    per_request = -(-100 // model.size(["text"] * 100)[0])
+    collect(model, [f"warm {n}" for n in range(CONCURRENCY * per_request)])  # opens the connections
     before, start, used = model.usage.n_requests, time.perf_counter(), time.process_time()
-    collect(model, texts, batch_size=batch_size or model.batch_size)
+    collect(model, [f"text {n}" for n in range(N_REQUESTS * per_request)])
     seconds, used = time.perf_counter() - start, time.process_time() - used
     n_requests = model.usage.n_requests - before
     return n_requests / seconds, n_requests / seconds * LATENCY / CONCURRENCY, 1000 * used / n_requests
@@ -84,13 +88,17 @@ def main() -> None:
     base = f"http://127.0.0.1:{ours.recv()}"
     ideal = CONCURRENCY / LATENCY
     print(f"latency {LATENCY:g} s, concurrency {CONCURRENCY}, ideal {ideal:.0f} requests/s")
-    for name, batch_size, uri, options in (
-        ("http, 8 texts a request", None, f"{base}/predict", {}),
-        ("openai, 1 text a request", None, "openai:m", {"base_url": f"{base}/v1"}),
-        ("openai, batches of 64", 64, "openai:m", {"base_url": f"{base}/v1"}),
-    ):
-        rate, part, cpu = share(uri, batch_size, **options)
-        print(f"{name:26} {rate:6.1f} requests/s {part:6.1%} of the ideal, {cpu:.1f} ms CPU a request")
+    with TemporaryDirectory() as folder, open_store(f"{folder}/answers.sqlite") as opened:
+        for name, uri, options in (
+            ("http, 8 texts a request", f"{base}/predict", {}),
+            ("openai, 1 text a request", "openai:m", {"base_url": f"{base}/v1"}),
+        ):
+            for store in (None, opened):
+                rate, part, cpu = share(uri, store, **options)
+                how = f"{name}, {'a store' if store else 'no store'}"
+                print(
+                    f"{how:36} {rate:6.1f} requests/s {part:6.1%} of the ideal, {cpu:.1f} ms CPU each"
+                )
     process.terminate()
 
 

@@ -1,8 +1,8 @@
 """Ask a model: the only place that does, so that batches, budget and answers are kept in one way."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 from piste._errors import InputError, ModelError
 from piste._typing import FloatArray
 from piste.sampling.models._foreign import abbreviated, model_errors
-from piste.sampling.models.protocol import BlackBox, Scores
+from piste.sampling.models.protocol import BlackBox, Scores, Streaming
 from piste.sampling.records import Hidden, OutputKind, Query
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def collect(
         Answers known from before; new ones are put there batch by batch, so that an error later loses
         nothing. None starts without any.
     batch_size
-        The most queries in one call of the model.
+        The most queries in one call of the model; one that streams its answers is called once.
     max_queries
         The most queries to ask now; None for no limit.
     progress
@@ -157,13 +157,15 @@ def collect(
     rows = {query: row for query, row in zip(distinct, known, strict=True) if row is not None}
     new = sorted((query for query in distinct if query not in rows), key=_length, reverse=True)
     _check_request(distinct, new, batch_size, max_queries)
-    for start in range(0, len(new), batch_size):
-        batch = new[start : start + batch_size]
-        scores = _ask(model, batch, store)
-        store.put(batch, scores)
-        rows.update(zip(batch, scores.values, strict=True))
-        if progress is not None:
-            progress(start + len(batch), len(new))
+    n_done = 0
+    with closing(_answered(model, new, batch_size)) as answered:
+        for batch, scores in answered:
+            _check_answers(batch, scores, store)
+            store.put(batch, scores)
+            rows.update(zip(batch, scores.values, strict=True))
+            n_done += len(batch)
+            if progress is not None:
+                progress(n_done, len(new))
     _logger.debug("Asked %d of %d queries, the others were known.", len(new), len(queries))
     assert store.labels is not None
     assert store.kind is not None
@@ -219,9 +221,23 @@ def _check_request(
         )
 
 
-def _ask(model: BlackBox, batch: Sequence[Query], store: Store) -> Scores:
-    with model_errors(batch):
-        scores = model.score(batch)
+def _answered(
+    model: BlackBox, queries: Sequence[Query], batch_size: int
+) -> Generator[tuple[Sequence[Query], Scores], None, None]:
+    """Each batch with its answers; a model that streams has no batches, and no pause between them."""
+    if isinstance(model, Streaming) and queries:
+        with model_errors(queries):
+            for part, scores in model.stream(queries):
+                yield queries[part], scores
+        return
+    for start in range(0, len(queries), batch_size):
+        batch = queries[start : start + batch_size]
+        with model_errors(batch):
+            scores = model.score(batch)
+        yield batch, scores
+
+
+def _check_answers(batch: Sequence[Query], scores: Scores, store: Store) -> None:
     if len(scores.values) != len(batch):
         raise ModelError(
             f"The model returned {len(scores.values)} rows for {len(batch)} texts; expected one each."
@@ -239,4 +255,3 @@ def _ask(model: BlackBox, batch: Sequence[Query], store: Store) -> Scores:
             f"The model returned the probability {outside[0]} in a batch that starts with "
             f"{abbreviated(batch[0])}; expected numbers in [0, 1]. Declare kind='logit' or kind='raw'."
         )
-    return scores

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from piste.sampling.models._questions import (
     Question,
     read_question,
 )
+from piste.sampling.models._samples import of_samples
 from piste.sampling.models._scoring import (
     Continuation,
     FirstToken,
@@ -131,7 +132,7 @@ def open_openai(  # noqa: PLR0913 - every option of a remote model is named once
     top
         How many alternatives of the first token to ask for; OpenAI allows 20, its completions 5.
     samples
-        How many answers ``samples`` draws for each text.
+        How many answers ``samples`` draws for each text; the fewer, the wider the intervals.
     extra
         Further fields of each request; None takes one of ours out, as in
         ``{"max_tokens": None, "max_completion_tokens": 1}``.
@@ -175,6 +176,8 @@ def open_openai(  # noqa: PLR0913 - every option of a remote model is named once
     state = [endpoint, asked.plain(), scoring, top, samples, prompting.extra]
     digest = hashlib.sha256(json.dumps(state, sort_keys=True, default=str).encode()).hexdigest()[:16]
     fingerprint = f"openai:{model}@{connection.shown}#{digest}"
+    if scoring == "samples":
+        fingerprint = of_samples(fingerprint, samples)
     return remote(LanguageModel(ways[scoring](), asked, fingerprint), gate)
 
 
@@ -187,7 +190,7 @@ def _connection(
     *,
     chat: bool,
 ) -> Endpoint:
-    """The official client as the sender of single requests: waiting, repeating and reading are ours."""
+    """Requests as the official client sends them; waiting, repeating and reading are ours."""
     import httpx
     import openai
 
@@ -204,29 +207,19 @@ def _connection(
             f"Got the base_url '{shown(parsed)}'; expected one such as 'http://localhost:8080/v1', "
             "without login or query. Pass a key as api_key=, anything else as headers={...}."
         )
-    # The client takes httpx's clients of either generation, and its types name only one.
-    carrier: Any = http_client(gate.limits, headers or {}, transport)
-    client = openai.OpenAI(
-        api_key=key or "none",
-        base_url=url,
-        max_retries=0,
-        timeout=gate.limits.timeout,
-        http_client=carrier,
+    client = openai.OpenAI(api_key=key or "none", base_url=url, max_retries=0)
+    # What the official client says of itself and of whose account it is, asked once: its own methods
+    # build and check the same request anew for each text, which takes as long as all the rest.
+    given: dict[str, object] = {**client.default_headers, **client.auth_headers}
+    sent = {name: value for name, value in given.items() if isinstance(value, str)} | dict(
+        headers or {}
     )
-
-    route = "/chat/completions" if chat else "/completions"
+    route = f"{str(client.base_url).rstrip('/')}/{'chat/completions' if chat else 'completions'}"
+    client.close()
+    carrier = http_client(gate.limits, sent, transport)
 
     def send(body: Json) -> httpx.Response:
-        try:
-            # Its typed methods do the same for twice the CPU time.
-            answer: Any = client.post(route, body=body, cast_to=httpx.Response)
-            return cast("httpx.Response", answer)
-        except openai.APIStatusError as error:
-            return cast("httpx.Response", error.response)
-        except openai.APIConnectionError as error:
-            if isinstance(error.__cause__, httpx.TransportError):
-                raise error.__cause__ from None
-            raise httpx.TransportError(str(error)) from error
+        return carrier.post(route, json=body)
 
     secrets = [key or "", *(headers or {}).values()]
-    return Endpoint(send, gate, shown=shown(parsed), secrets=secrets, close=client.close)
+    return Endpoint(send, gate, shown=shown(parsed), secrets=secrets, close=carrier.close)

@@ -1,6 +1,6 @@
 """What piste needs from a model: one method, and for some features a tokenizer's knowledge."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -51,6 +51,15 @@ class BlackBox(Protocol):
 
     def score(self, inputs: Sequence[Query]) -> Scores:
         """Answer a batch; a query of a kind that the model cannot take raises InputError."""
+        ...
+
+
+@runtime_checkable
+class Streaming(BlackBox, Protocol):
+    """A black box that hands answers over as they come, so that nothing waits for a batch's slowest."""
+
+    def stream(self, inputs: Sequence[Query]) -> Iterator[tuple[slice, Scores]]:
+        """Each part of the inputs with its answers, in any order, every input once."""
         ...
 
 

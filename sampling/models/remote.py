@@ -3,8 +3,8 @@
 import logging
 import random
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +27,6 @@ _BOUNDED = (
     "The model leaves labels out of some answers; their scores are upper bounds there, counted in "
     "model.usage.n_bounded."
 )
-_ROUNDS = 8
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _LONGEST_RETRY_AFTER = 600.0  # a server that asks for more patience is reported instead
 
@@ -119,9 +118,9 @@ class Retrying:
 
 
 class Concurrent:
-    """Splits a batch into requests and has several of them under way at a time.
+    """Splits inputs into requests and has several of them under way at a time.
 
-    Which texts share a request, and the order of the answers, depend on the batch alone. When a request
+    Which texts share a request, and the order of `score`, depend on the inputs alone. When a request
     fails for good no other is started; those under way are waited for, so that a store inside keeps
     every answer that was paid for.
 
@@ -165,11 +164,6 @@ class Concurrent:
         """How the model is asked."""
         return self._gate.limits
 
-    @property
-    def batch_size(self) -> int:
-        """How many inputs keep all requests under way busy: at a batch's end some of them wait."""
-        return _ROUNDS * self._gate.limits.concurrency * self._request_size
-
     def around(self, wrap: Callable[[BlackBox], BlackBox]) -> "Concurrent":
         """The same model with each request wrapped, as by a store that keeps every answer at once."""
         return Concurrent(
@@ -178,7 +172,7 @@ class Concurrent:
 
     def size(self, inputs: Sequence[Query]) -> tuple[int, Tokens]:
         """How many requests the inputs take, and about how many tokens; nothing is sent."""
-        sizes = [self._size(chunk) for chunk in self._chunks(inputs)]
+        sizes = [self._size(inputs[chunk]) for chunk in self._chunks(inputs)]
         return (
             sum(n_requests for n_requests, _ in sizes),
             Tokens(sum(tokens.input for _, tokens in sizes), sum(tokens.output for _, tokens in sizes)),
@@ -194,36 +188,41 @@ class Concurrent:
         ModelError
             If a request fails for good, or the requests' answers differ in labels.
         """
+        parts = sorted(self.stream(inputs), key=lambda part: int(part[0].start))
+        return _joined([scores for _, scores in parts])
+
+    def stream(self, inputs: Sequence[Query]) -> Iterator[tuple[slice, Scores]]:
+        """Each request's part of the inputs with its answers, as they come; raises as `score` does."""
         chunks = self._chunks(inputs)
         n_bounded = self.usage.n_bounded
         with ThreadPoolExecutor(min(self._gate.limits.concurrency, len(chunks))) as pool:
-            futures = [pool.submit(self._model.score, chunk) for chunk in chunks]
+            futures = {pool.submit(self._model.score, inputs[chunk]): chunk for chunk in chunks}
             try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-                failed = [future for future in futures if future.done() and _error(future) is not None]
+                for future in as_completed(futures):
+                    if future.exception() is not None:
+                        break
+                    yield futures[future], future.result()
+                # By position, and chosen before the others are ended: not an error of the ending.
+                failed = next(filter(None, map(_error, futures)), None)
             except BaseException:
                 self._end(pool)
                 raise
-            if failed:
-                # Chosen before the others are ended, and by position: not an error of the ending.
+            if failed is not None:
                 self._end(pool)
-                error = _error(failed[0])
-                assert error is not None
-                if isinstance(error, ModelError):
-                    raise ModelError(str(error)) from error
-                raise error
+                if isinstance(failed, ModelError):
+                    raise ModelError(str(failed)) from failed
+                raise failed
         if n_bounded == 0 < self.usage.n_bounded:
             warnings.warn(_BOUNDED, PisteWarning, stacklevel=2)
-        return _joined([future.result() for future in futures])
 
     def _end(self, pool: ThreadPoolExecutor) -> None:
         self._gate.halt()
         pool.shutdown(wait=True, cancel_futures=True)
         self._gate.resume()
 
-    def _chunks(self, inputs: Sequence[Query]) -> list[Sequence[Query]]:
+    def _chunks(self, inputs: Sequence[Query]) -> list[slice]:
         size = self._request_size
-        return [inputs[start : start + size] for start in range(0, len(inputs), size)]
+        return [slice(start, start + size) for start in range(0, len(inputs), size)]
 
 
 def remote(model: Request, gate: Gate) -> Concurrent:
@@ -366,7 +365,7 @@ def _failure(state: "RetryCallState") -> BaseException | None:
 
 
 def _error(future: Future[Scores]) -> BaseException | None:
-    return None if future.cancelled() else future.exception()
+    return future.exception() if future.done() and not future.cancelled() else None
 
 
 def _joined(parts: Sequence[Scores]) -> Scores:

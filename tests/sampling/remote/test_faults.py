@@ -1,7 +1,10 @@
 import email.utils
+import json
 import logging
 import math
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from piste._errors import InputError, ModelError
 from piste.sampling.collect import collect
 from piste.sampling.models import BlackBox, Concurrent, Scores, estimate, load_model, probe_noise
 from piste.sampling.models.limits import Usage
+from piste.sampling.models.protocol import Streaming
 from piste.sampling.records import Hidden, Query
 
 pytest.importorskip("httpx")
@@ -248,12 +252,36 @@ def test_an_interrupt_ends_the_batch_and_not_the_model(
 
     model = opened(server, concurrency=2)
     with monkeypatch.context() as patch:
-        patch.setattr("piste.sampling.models.remote.wait", interrupted)
+        patch.setattr("piste.sampling.models.remote.as_completed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.score([f"{n}" for n in range(400)])
     assert server.n_requests < 50
     assert model.score(TEXTS).values.shape == (len(TEXTS), 2)
-    assert model.batch_size == 8 * 2 * 8
+
+
+def test_a_slow_request_holds_no_other_up() -> None:
+    httpx = pytest.importorskip("httpx")
+    n_texts, n_answered, others_done = 200, Counter[str](), threading.Event()
+
+    def handle(request: Any) -> Any:
+        body = json.loads(request.content)
+        slow = any("slow" in text[0] for text in body["inputs"])
+        if slow:
+            n_answered["in time"] += others_done.wait(timeout=30)
+        n_answered["texts"] += 0 if slow else len(body["inputs"])
+        if n_answered["texts"] == n_texts - 8:
+            others_done.set()
+        rows = [[{"label": "long", "score": len(text[0]) / 100}] for text in body["inputs"]]
+        return httpx.Response(200, json=rows)
+
+    model = load_model("http://h/predict", concurrency=2, transport=httpx.MockTransport(handle))
+    assert isinstance(model, Streaming)
+    texts = [f"{n:03}" for n in range(n_texts - 1)] + ["a slow one, longest and so first"]
+    steps: list[tuple[int, int]] = []
+    answers = collect(model, texts, progress=lambda done, total: steps.append((done, total)))
+    assert n_answered["in time"]
+    assert steps == [(8 * n, n_texts) for n in range(1, n_texts // 8 + 1)]
+    np.testing.assert_array_equal(answers.values.ravel(), [len(text) / 100 for text in texts])
 
 
 def test_usage_and_estimate(server: Any) -> None:
