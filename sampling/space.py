@@ -25,21 +25,31 @@ class InSpace(NamedTuple):
         What the scores are: ``raw`` where a model's numbers are neither log-odds nor probabilities.
     n_clipped
         Shape (n_outputs,), int64: probabilities per output closer to 0 or 1 than epsilon.
+    errors
+        Shape (n_masks, n_outputs): standard errors of the scores; None where those of the answers are
+        not known.
     """
 
     scores: FloatArray
     space: Space
     n_clipped: IntArray
+    errors: FloatArray | None = None
 
 
 def to_space(
-    values: FloatArray, kind: OutputKind, space: str = "logit", epsilon: float = 1e-6
+    values: FloatArray,
+    kind: OutputKind,
+    space: str = "logit",
+    epsilon: float = 1e-6,
+    *,
+    errors: FloatArray | None = None,
 ) -> InSpace:
     """Express answers in the space to be explained.
 
     Probabilities become log-odds ``log(p / (1 - p))`` with p clipped to [epsilon, 1 - epsilon]; numbers
     of the kind ``raw`` stay as they are in every space; those of an unknown kind are taken for
-    probabilities if all finite ones lie in [0, 1], else for raw ones.
+    probabilities if all finite ones lie in [0, 1], else for raw ones. Standard errors follow by the delta
+    method: those of log-odds are ``errors / (p (1 - p))``.
 
     Parameters
     ----------
@@ -51,6 +61,8 @@ def to_space(
         ``logit``, ``probability`` or ``raw``.
     epsilon
         Between 0 and 1/2, exclusive.
+    errors
+        Shape of the values: their standard errors, where they are known.
 
     Raises
     ------
@@ -68,10 +80,12 @@ def to_space(
         kind = "probability" if _within_unit_interval(values) else "raw"
     unclipped = np.zeros(values.shape[1], np.int64)
     if kind == "probability" and space == "logit":
-        return _log_odds(values, epsilon)
+        return _log_odds(values, epsilon, errors)
     if kind == "logit" and space == "probability":
-        return InSpace(expit(values), "probability", unclipped)
-    return InSpace(values, "raw" if "raw" in (kind, space) else space, unclipped)  # type: ignore[arg-type]
+        p = expit(values)
+        return InSpace(p, "probability", unclipped, None if errors is None else errors * p * (1 - p))
+    used = "raw" if "raw" in (kind, space) else space
+    return InSpace(values, used, unclipped, errors)  # type: ignore[arg-type]
 
 
 def choose_targets(scores: FloatArray, labels: Sequence[str], target: int | str | None) -> list[int]:
@@ -114,8 +128,9 @@ def _within_unit_interval(values: FloatArray) -> bool:
     return finite.size > 0 and bool(((finite >= 0) & (finite <= 1)).all())
 
 
-def _log_odds(probabilities: FloatArray, epsilon: float) -> InSpace:
+def _log_odds(probabilities: FloatArray, epsilon: float, errors: FloatArray | None) -> InSpace:
     finite = np.isfinite(probabilities)
     p = np.where(finite, np.clip(probabilities, epsilon, 1 - epsilon), np.nan)
     n_clipped = (finite & (p != probabilities)).sum(axis=0)
-    return InSpace(np.log(p) - np.log1p(-p), "logit", n_clipped)
+    errors = None if errors is None else errors / (p * (1 - p))
+    return InSpace(np.log(p) - np.log1p(-p), "logit", n_clipped, errors)

@@ -16,6 +16,7 @@ from piste.sampling.models._logprobs import (
 )
 from piste.sampling.models._outputs import one_vs_rest_log_odds
 from piste.sampling.models._questions import Question
+from piste.sampling.models._samples import frequencies
 from piste.sampling.models.endpoint import (
     BrokenAnswerError,
     Endpoint,
@@ -233,7 +234,7 @@ class Continuation:
 
 @dataclass
 class Samples:
-    """How often the model answers with each label, ``(count + 1/2) / (total + n_labels / 2)``.
+    """How often the model answers with each label; see `piste.sampling.models._samples`.
 
     Answers that start with no label do not count.
     """
@@ -257,7 +258,10 @@ class Samples:
         return self._body(text, self.n, 0)
 
     def row(self, text: Text) -> FloatArray:
-        """Ask about a text; samples of a request that succeeded survive the failure of the next."""
+        """Ask about a text; NaN where no answer starts with a label.
+
+        Samples of a request that succeeded survive the failure of the next.
+        """
         drawn = self._drawn.setdefault(text, [])
         while len(drawn) < self.n:
             wanted = self.n - len(drawn) if self._at_once else 1
@@ -272,9 +276,8 @@ class Samples:
             drawn.extend(_content(choice) for choice in found)
         self._drawn.pop(text, None)
         labels = self.prompting.question.labels
-        counts = np.array([sum(_answers(said, label) for said in drawn) for label in labels])
-        frequencies: FloatArray = (counts + 0.5) / (counts.sum() + 0.5 * len(labels))
-        return frequencies
+        counts = [sum(_answers(said, label) for said in drawn) for label in labels]
+        return frequencies(np.array(counts))
 
     def _body(self, text: Text, n: int, seed: int) -> dict[str, Json]:
         count = {"n": n} if n > 1 else {}
@@ -282,16 +285,6 @@ class Samples:
 
 
 ScoringName = Literal["logprobs", "continuation", "samples"]
-
-
-def sampling_std_error(probabilities: FloatArray, n_samples: int) -> FloatArray:
-    """The binomial standard error of frequencies among ``n_samples`` answers.
-
-    >>> sampling_std_error(np.array([0.5]), 25).tolist()
-    [0.1]
-    """
-    error: FloatArray = np.sqrt(probabilities * (1 - probabilities) / n_samples)
-    return error
 
 
 def choices(endpoint: Endpoint, body: object, output_tokens: int) -> list[dict[str, Json]]:

@@ -8,6 +8,7 @@ from piste._errors import InputError
 from piste._typing import FloatArray
 from piste.sampling.collect import collect
 from piste.sampling.models import CallableModel
+from piste.sampling.records import OutputKind
 from piste.sampling.space import choose_targets, to_space
 
 MASKED = ["a good film", "a good", "a film", "good film", "a", "good", "film", ""]
@@ -21,7 +22,7 @@ def test_saturated_probabilities_stay_finite_and_are_counted() -> None:  # T07, 
     model = CallableModel(lambda texts: [float("good" in text) for text in texts])
     answers = collect(model, MASKED)
     for epsilon in (1e-6, 1e-3):
-        scores, space, n_clipped = to_space(answers.values, answers.kind, "logit", epsilon)
+        scores, space, n_clipped, _ = to_space(answers.values, answers.kind, "logit", epsilon)
         assert space == "logit"
         assert n_clipped.tolist() == [8]
         good = np.array(["good" in text for text in MASKED])
@@ -71,6 +72,27 @@ def test_every_kind_in_every_space(kind: str, space: str, used: str, expected: f
     assert scores.space == used
     assert scores.scores[0, 0] == pytest.approx(expected, rel=1e-15)
     assert scores.n_clipped.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "space", "slope"),
+    [
+        ("probability", "logit", 1 / (0.25 * 0.75)),
+        ("unknown", "logit", 1 / (0.25 * 0.75)),
+        ("logit", "probability", np.exp(0.25) / (1 + np.exp(0.25)) ** 2),
+        ("logit", "logit", 1.0),
+        ("probability", "probability", 1.0),
+        ("raw", "logit", 1.0),
+    ],
+)
+def test_errors_follow_the_slope(kind: OutputKind, space: str, slope: float) -> None:
+    found = to_space(column(0.25, np.nan), kind, space, errors=column(0.1, 0.1))
+    assert found.errors is not None
+    assert found.errors[0, 0] == pytest.approx(0.1 * slope, rel=1e-14)
+    step = 1e-6
+    ends = to_space(column(0.25 - step, 0.25 + step), kind, space).scores[:, 0]
+    assert np.ptp(ends) / (2 * step) == pytest.approx(slope, rel=1e-8)
+    assert to_space(column(0.25), kind, space).errors is None
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1])

@@ -10,7 +10,7 @@ import pytest
 import piste
 from piste._errors import InputError, ModelError, PisteWarning
 from piste.sampling.models import Concurrent, estimate, load_model
-from piste.sampling.models._scoring import sampling_std_error
+from piste.sampling.models._samples import sampling_errors
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("openai")
@@ -245,7 +245,15 @@ def test_samples() -> None:
     assert scores.kind == "probability"
     np.testing.assert_allclose(scores.values, [[2.5 / 6, 3.5 / 6]])
     assert sent[0][1]["n"] == 7
-    np.testing.assert_allclose(sampling_std_error(scores.values, 5), np.sqrt(2.5 * 3.5 / 36 / 5))
+    assert model.fingerprint.endswith(", 7 samples")
+    errors = sampling_errors(model.fingerprint, scores.values, scores.kind)
+    # Five of the seven count.
+    np.testing.assert_allclose(errors, [[np.sqrt(2.5 * 3.5 / 36 / 6)] * 2])  # type: ignore[arg-type]
+
+
+def test_no_sample_that_counts_is_no_answer() -> None:
+    scores = opened(lambda _: said("I think"), scoring="samples", samples=1).score(["a"])
+    assert np.isnan(scores.values).all()
 
 
 def test_samples_one_by_one_survive_a_failure(waits: list[float]) -> None:
