@@ -134,13 +134,14 @@ def _text_rows(explained: Explained, confidence: float, seed: int) -> list[dict[
                     **found.__dict__,
                     "n_masks": int(finite.sum()),
                     "n_queries": explained.n_queries,
-                    "status": _status(found),
+                    "status": fidelity_status(found),
                 }
             )
     return rows
 
 
-def _status(found: Fidelity) -> str:
+def fidelity_status(found: Fidelity) -> str:
+    """``ok``, or ``low`` or ``undefined`` R2."""
     if np.isnan(found.r2):
         return UNDEFINED
     return LOW if found.r2 < LOW_R2 else "ok"

@@ -108,8 +108,7 @@ def draw(
     >>> design.masks.astype(int).tolist()
     [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1]]
     """
-    least = min_masks(name, n_units, background=background)
-    if n_masks < least:
+    if n_masks < (least := min_masks(name, n_units, background=background)):
         raise InputError(
             f"Got n_masks={n_masks}; expected at least {_readable(least)} for design {name!r} on "
             f"{n_units} units. Raise the budget or take another design."
@@ -151,6 +150,12 @@ def min_masks(name: str, n_units: int, *, background: bool = False) -> int:
     if name == "identify":
         return min(2 * n_units + 1, n_subsets) if background else 2 * n_units - 1
     return 2 if name in ("auto", "shapley", "leverage", "permutation") else 1
+
+
+def draw_of_size(n_kept: int, n_masks: int, rng: np.random.Generator, exclude: BoolArray) -> BoolArray:
+    """At most ``n_masks`` distinct masks that keep ``n_kept`` units, none of the excluded rows."""
+    sizes = _uniform_on(exclude.shape[1], n_kept, n_kept)
+    return sample_by_size(sizes, n_masks, exclude, rng)
 
 
 def with_anchors(design: Design) -> Design:

@@ -1,0 +1,278 @@
+"""The fidelity study: how well surrogates predict masks that none of them has seen, and at what cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+
+import numpy as np
+import pandas as pd
+from scipy.special import comb
+
+from piste._errors import InputError
+from piste._typing import BoolArray, FloatArray
+from piste.evaluation.fidelity import fidelity_status, measure_fidelity
+from piste.evaluation.fidelity_tables import COLUMNS, DELETIONS, MEAN, ZERO, FidelityStudy
+from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
+from piste.sampling.collect import Memory, Progress
+from piste.sampling.designs import draw, draw_of_size
+from piste.sampling.masking import choose_masking
+from piste.sampling.models import load_model
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.records import Text
+from piste.sampling.segment import UnitChoice
+from piste.sampling.store import AnswerStore
+from piste.surrogates.base import Surrogate
+from piste.surrogates.explain import explain_text
+from piste.surrogates.named import named_surrogates
+from piste.surrogates.records import Explained, Failed, Options
+
+MOST_DELETIONS = 10
+LAWS: Mapping[str, int] = {DELETIONS: 20, "uniform-size": 100, "short": 50, "bernoulli": 100}
+"""Mask laws by name, with how many masks judge a text: of ``deletions`` for each number removed."""
+
+DEFAULT_LAWS = (DELETIONS, "uniform-size", "short")
+RESERVED_SHARE = 4  # of the masks of one size at most a fourth judge: the fits need some of them too
+
+
+def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what is judged
+    model: object,
+    texts: Text | Sequence[Text],
+    *,
+    surrogates: str | Surrogate | Sequence[str | Surrogate] = ("lime", "shap", "slalom"),
+    budgets: int | Sequence[int] = (100, 500),
+    laws: Sequence[str] = DEFAULT_LAWS,
+    units: UnitChoice = "word",
+    masking: str = "remove",
+    design: str = "auto",
+    target: int | str | None = None,
+    space: str = "logit",
+    tie_repeats: bool = False,
+    context: str | None = None,
+    batch_size: int = 64,
+    seed: int = 0,
+    store: str | PathLike[str] | AnswerStore | None = None,
+    progress: Progress | None = None,
+    confidence: float = 0.95,
+    text_ids: Sequence[str] | None = None,
+) -> "FidelityStudy":
+    """Fit surrogates with equal budgets and judge all of them by the same fresh masks.
+
+    For each text the judging masks are drawn before any other, and no fit sees them. They follow the
+    given laws: ``deletions`` removes exactly k units, k = 1..10, as a curve; ``uniform-size`` removes a
+    uniform number; ``short`` keeps one to three; ``bernoulli`` keeps each unit with probability 1/2. At
+    most a fourth of the masks of one size judge. Two baselines stand in every table: ``zero`` predicts
+    the unmasked text's score (no change) and ``mean`` the mean of the judged answers, so that its error
+    is their variance and its R2 is 0.
+
+    Parameters
+    ----------
+    budgets
+        Distinct queries that each fit may spend, the judging masks not counted: one, or several for a
+        curve of error against queries.
+    laws
+        Some of `LAWS`.
+    model, texts, surrogates, units, masking, design, target, space, tie_repeats, context, batch_size,
+    seed, store, progress, confidence, text_ids
+        As in `piste.explain`.
+
+    Raises
+    ------
+    InputError
+        If an option cannot be used, or no text could be explained.
+
+    Examples
+    --------
+    >>> study = fidelity_study(lambda texts: [len(set(text.split())) for text in texts],
+    ...                        "one of the good and the bad of it", surrogates="lime", budgets=60,
+    ...                        laws=("uniform-size",), space="raw")
+    >>> study.table[["surrogate", "mask_law", "n_masks"]].values.tolist()
+    [['lime', 'uniform-size', 77], ['zero', 'uniform-size', 77], ['mean', 'uniform-size', 77]]
+    """
+    spent = _checked_budgets(budgets)
+    judging = _checked_laws(laws)
+    options = Options(
+        named_surrogates(surrogates),
+        units=units,
+        masking=masking,
+        design=_checked_design(design),
+        budget=spent[-1],
+        target=target,
+        space=space,
+        tie_repeats=tie_repeats,
+        context=context,
+        batch_size=batch_size,
+        seed=seed,
+        confidence=confidence,
+    )
+    box = load_model(model)
+    choose_masking(masking, box)  # refuse before the first query
+    listed = listed_texts(texts)
+    names = text_names(text_ids, len(listed))
+    rows: list[dict[str, object]] = []
+    failures: dict[str, str] = {}
+    with with_answers_kept(box, store) as asked:
+        for done, (name, text) in enumerate(zip(names, listed, strict=True), 1):
+            outcome = _text_rows(asked, text, name, options, spent, judging)
+            if isinstance(outcome, Failed):
+                failures[name] = outcome.message
+            else:
+                rows += outcome
+            if progress is not None:
+                progress(done, len(listed))
+    if not rows:
+        raise InputError(f"{next(iter(failures.values()))} (none of {len(listed)} texts worked)")
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"n_removed": "Int64"})
+    return FidelityStudy(table, failures, confidence, seed)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Rows of the judging masks that follow one law."""
+
+    law: str
+    n_removed: int | None
+    rows: slice
+
+
+def _judging_masks(
+    n_units: int, laws: Mapping[str, int], rng: np.random.Generator
+) -> tuple[BoolArray, list[_Judged]]:
+    """Distinct masks of each law, none of them the full or the empty text."""
+    taken = np.repeat([[True], [False]], n_units, axis=1)
+    # Of each size only a share may judge, so that the fits are left the most.
+    room = np.floor(comb(n_units, np.arange(n_units + 1)) / RESERVED_SHARE)
+    judged: list[_Judged] = []
+    for law, n_removed in _parts(laws, n_units):
+        n_masks = laws[law]
+        if n_removed is None:
+            fresh = draw(law, n_units, n_masks, rng, exclude=taken).masks
+        else:
+            fresh = draw_of_size(n_units - n_removed, n_masks, rng, taken)
+        fresh = _within(fresh, room)
+        judged.append(_Judged(law, n_removed, slice(len(taken) - 2, len(taken) - 2 + len(fresh))))
+        taken = np.concatenate([taken, fresh])
+    return taken[2:], judged
+
+
+def _parts(laws: Mapping[str, int], n_units: int) -> list[tuple[str, int | None]]:
+    """Each law, ``deletions`` in its numbers of removed units that leave something."""
+    most = min(MOST_DELETIONS, n_units - 1)
+    return [
+        (law, n_removed)
+        for law in laws
+        for n_removed in (range(1, most + 1) if law == DELETIONS else [None])
+    ]
+
+
+def _within(masks: BoolArray, room: FloatArray) -> BoolArray:
+    """As many masks of each size as there is room for, which is then taken."""
+    kept = np.zeros(len(masks), dtype=np.bool_)
+    for row, size in enumerate(masks.sum(axis=1)):
+        kept[row] = room[size] >= 1
+        room[size] -= kept[row]
+    return masks[kept]
+
+
+def _text_rows(
+    model: BlackBox,
+    text: Text,
+    name: str,
+    options: Options,
+    budgets: Sequence[int],
+    laws: Mapping[str, int],
+) -> list[dict[str, object]] | Failed:
+    """Every row of one text; answers that one budget paid for are known to the next."""
+    memory = Memory()
+    judged: list[_Judged] = []
+
+    def reserve(n_units: int, rng: np.random.Generator) -> BoolArray:
+        masks, judged[:] = _judging_masks(n_units, laws, rng)
+        return masks
+
+    rows: list[dict[str, object]] = []
+    for budget in budgets:
+        asked = replace(options, budget=budget)
+        outcome = explain_text(model, text, name, asked, reserve=reserve, memory=memory)
+        if isinstance(outcome, Failed):
+            return outcome
+        rows += [
+            {"text": name, "budget": budget, "n_units": int(outcome.units.seen.sum())} | row
+            for part in judged
+            for row in _part_rows(outcome, part)
+        ]
+    return rows
+
+
+def _part_rows(explained: Explained, part: _Judged) -> list[dict[str, object]]:
+    """One law's rows: each surrogate and baseline, each target."""
+    answers = explained.held_out_scores[part.rows]
+    finite = np.isfinite(answers).all(axis=1)
+    answers = answers[finite]
+    predictions = _predictions(explained, answers, _held_out_masks(explained)[part.rows][finite])
+    rows: list[dict[str, object]] = []
+    for output, target in enumerate(explained.targets):
+        known: dict[str, object] = {
+            "target": target,
+            "mask_law": part.law,
+            "n_removed": part.n_removed,
+            "n_queries": len(explained.responses.masks),
+        }
+        rows += [
+            known | {"surrogate": name} | _measured(answers[:, output], predicted[:, output])
+            for name, predicted in predictions.items()
+        ]
+        rows += [
+            known | {"surrogate": name, "n_masks": 0, "status": f"error: {why}"}
+            for name, why in explained.failures.items()
+        ]
+    return rows
+
+
+def _predictions(explained: Explained, answers: FloatArray, masks: BoolArray) -> dict[str, FloatArray]:
+    """What each baseline and surrogate expects at these masks, shape (n_masks, n_targets)."""
+    found = {}
+    for name, surrogate in explained.fits.items():
+        predicted = surrogate.predict(explained.masks_for(surrogate, masks)) if len(masks) else answers
+        found[name] = predicted.reshape(answers.shape)
+    whole = explained.scores[explained.responses.masks.all(axis=1)][0]
+    constants = {ZERO: whole, MEAN: answers.mean(axis=0) if len(answers) else whole}
+    return found | {name: np.broadcast_to(row, answers.shape) for name, row in constants.items()}
+
+
+def _measured(answers: FloatArray, predicted: FloatArray) -> dict[str, object]:
+    found = measure_fidelity(answers, predicted, 0.95, None)
+    status = fidelity_status(found) if len(answers) else "no fresh masks"
+    numbers = {"mse": found.mse, "r2": found.r2, "spearman": found.spearman}
+    return numbers | {"n_masks": len(answers), "status": status}
+
+
+def _held_out_masks(explained: Explained) -> BoolArray:
+    return explained.responses.masks[:0] if explained.held_out is None else explained.held_out.masks
+
+
+def _checked_budgets(budgets: int | Sequence[int]) -> list[int]:
+    listed = [budgets] if isinstance(budgets, int) else list(budgets)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) and each >= 2 for each in listed)
+    if not listed or not whole:
+        raise InputError(
+            f"Got budgets={budgets!r}; expected whole numbers of at least 2, such as (100, 500)."
+        )
+    return sorted(set(listed))
+
+
+def _checked_laws(laws: Sequence[str]) -> dict[str, int]:
+    unknown = [law for law in laws if law not in LAWS]
+    if not laws or unknown or isinstance(laws, str):
+        raise InputError(
+            f"Got laws={laws!r}; expected some of {', '.join(map(repr, LAWS))}, in a list."
+        )
+    return {law: LAWS[law] for law in laws}
+
+
+def _checked_design(design: str) -> str:
+    if not isinstance(design, str) or design == "optimal":
+        raise InputError(
+            f"Got design={design!r} for a fidelity study; expected the name of a law that is drawn at random, "
+            "since the judging masks must be drawn before any other. Use design='auto'."
+        )
+    return design
