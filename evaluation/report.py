@@ -15,7 +15,7 @@ from piste.evaluation.study import Study
 from piste.sampling.masking import split_context
 from piste.sampling.models.protocol import BlackBox
 from piste.sampling.models.remote import Concurrent, estimate
-from piste.surrogates.explain import planned_queries
+from piste.surrogates.preparation import planned_queries
 from piste.surrogates.records import Options
 
 MOST_TEXTS = 3  # beyond these a table for each text would scroll away

@@ -1,28 +1,28 @@
 """The pipeline of one text: units, masks, queries, answers, fitted surrogates."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from piste._errors import InputError, ModelError, PisteError
-from piste._typing import BoolArray, IntArray
+from piste._typing import BoolArray
 from piste.fitting.optimal import choose_rows
 from piste.sampling.collect import Answers, Memory, Progress, collect
 from piste.sampling.designs import draw, min_masks, with_anchors
 from piste.sampling.masking import Masking, choose_masking, render
 from piste.sampling.models.protocol import BlackBox
+from piste.sampling.models.remote import Noise
 from piste.sampling.records import Design, Responses, Text, Units
-from piste.sampling.segment import segment
-from piste.sampling.space import choose_targets, to_space
+from piste.sampling.space import choose_targets
 from piste.surrogates.base import Plannable, Surrogate
+from piste.surrogates.noise import probed, scored, variance_of
+from piste.surrogates.preparation import check_design, generators, groups_of, n_queries, units_of
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget, judge
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
-MOST_UNITS = 1500  # minutes and gigabytes begin here
 CANDIDATES = 10  # masks that an optimal design chooses one from
 PAIR = 2  # laws draw a mask with its complement: a single one more is none
 AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
@@ -41,13 +41,6 @@ def best_masks(fits: Sequence[Surrogate], candidates: BoolArray, n_masks: int) -
     return np.concatenate(picked)
 
 
-def planned_queries(model: BlackBox, text: Text, options: Options) -> int:
-    """The most queries that explaining a text can take, without asking any."""
-    units = segment(text, options.units, model=model, context=options.context)
-    n_masks: int = 2 ** int(units.seen.sum())
-    return min(options.cap, n_masks)
-
-
 Reserve = Callable[[int, np.random.Generator], BoolArray]
 """From a number of units to masks that fits are judged by and never see, shape (n_masks, n_units)."""
 
@@ -60,6 +53,8 @@ def explain_text(
     progress: Progress | None = None,
     *,
     reserve: Reserve | None = None,
+    memory: Memory | None = None,
+    repeated: BlackBox | None = None,
 ) -> Explained | Failed:
     """Explain one text; whatever goes wrong with it stays with it.
 
@@ -70,8 +65,15 @@ def explain_text(
     reserve
         Draws the held-out masks before all others; they come on top of the budget, which the fit then
         has for itself. By default a tenth of the budget is set aside for masks of uniform size.
+    memory
+        Answers about this text from before, which are not asked again; new ones are put there.
+    repeated
+        What the noise probe asks: the model without the store that may be around it. By default the
+        model.
     """
-    asking = _Asking(model, text, text_id, options, progress, reserve)
+    asking = _Asking(
+        model, text, text_id, options, progress, reserve, memory or Memory(), repeated or model
+    )
     try:
         return asking.explained()
     except PisteError as error:
@@ -88,24 +90,20 @@ class _Asking:
     options: Options
     progress: Progress | None
     reserve: Reserve | None
+    memory: Memory
+    repeated: BlackBox
 
     def __post_init__(self) -> None:
-        self.memory = Memory()
         self.asked = 0
-        self.rng, self.held_out_rng = _generators(self.options.seed, self.text)
+        self.budget = self.options.cap - self.options.noise_probe
+        self.rng, self.held_out_rng = generators(self.options.seed, self.text)
 
     def explained(self) -> Explained:
         options = self.options
-        _check_text(self.text)
+        units = units_of(self.model, self.text, options)
         masking = choose_masking(options.masking, self.model)
-        units = segment(self.text, options.units, model=self.model, context=options.context)
         n_seen = int(units.seen.sum())
         self.reserved = _none(n_seen)
-        if n_seen > MOST_UNITS:
-            raise InputError(
-                f"Got a text of {n_seen} units; expected at most {MOST_UNITS}, for fits solve dense systems of "
-                "that size, and no budget would do. Use larger units, such as units='sentence'."
-            )
         whole = self._ask(units, np.ones((1, n_seen), dtype=np.bool_), masking)
         columns = choose_targets(whole.values[0], whole.labels, options.target)
         if not np.isfinite(whole.values[0, columns]).all():
@@ -113,7 +111,7 @@ class _Asking:
                 f"Got {whole.values[0, columns].tolist()} for the unmasked text; expected finite "
                 "numbers. Check the model on this text."
             )
-        found = _Found(units, masking, columns)
+        found = _Found(units, masking, columns, self._probed(units, masking))
         if isinstance(options.budget, AutoBudget) or options.design == "optimal":
             return self._in_rounds(found)
         design, held_out = self._designs(n_seen)
@@ -123,7 +121,7 @@ class _Asking:
         """Ask in rounds: each is sized, and an optimal design's masks are chosen, by the last fits."""
         options, n_units = self.options, int(found.units.seen.sum())
         rule = options.budget if isinstance(options.budget, AutoBudget) else None
-        most, law, look = _n_fit(options.cap), self._growing_law(), 1
+        most, law, look = _n_fit(self.budget), self._growing_law(), 1
         enough = 2 * max(sufficient_budget(each, n_units) for each in options.surrogates.values())
         design = self._drawn(law, n_units, min(enough, most) if rule else most // 2)
         while True:
@@ -160,12 +158,7 @@ class _Asking:
 
     def _growing_law(self) -> str:
         """The law that rounds draw from: uniform within sizes however often it is continued."""
-        design = self.options.design
-        if not isinstance(design, str) or design in ("exhaustive", "identify"):
-            raise InputError(
-                f"Got budget='auto' with design={design!r}; expected a law that can be drawn from "
-                "again. Use design='auto', or a number as the budget."
-            )
+        design = self.options.design_name
         return "leverage" if design in ("auto", "optimal") else design
 
     def _answered(self, found: "_Found", design: Design, held_out: BoolArray) -> Explained:
@@ -173,8 +166,13 @@ class _Asking:
         options, columns, n_fit = self.options, found.columns, design.n_masks
         masks = np.concatenate([design.masks, held_out])
         answers = self._ask(found.units, masks, found.masking)
-        in_space = to_space(answers.values, answers.kind, options.space, EPSILON)
+        in_space, errors = scored(
+            answers, self.model.fingerprint, found.noise, space=options.space, epsilon=EPSILON
+        )
         scores = np.where(np.isfinite(in_space.scores), in_space.scores, np.nan)[:, columns]
+        variance = None
+        if found.noise is not None:
+            variance = variance_of(found.noise, in_space.space, EPSILON)[columns]
         return Explained(
             text_id=self.text_id,
             units=found.units,
@@ -187,9 +185,22 @@ class _Asking:
             held_out_scores=scores[n_fit:],
             n_clipped=int(in_space.n_clipped[columns].sum()),
             single_target=options.target != "all",
-            groups=_groups(found.units) if options.tie_repeats else None,
+            groups=groups_of(found.units) if options.tie_repeats else None,
             n_queries=self.asked,
+            errors=errors and errors.of(slice(n_fit), columns),
+            held_out_errors=errors and errors.of(slice(n_fit, None), columns),
+            noise_variance=variance,
         )
+
+    def _probed(self, units: Units, masking: Masking) -> Noise | None:
+        """Repeated answers to the unmasked text, if they are wanted; never those of a store."""
+        n_repeats = self.options.noise_probe
+        if not n_repeats:
+            return None
+        full = np.ones((1, int(units.seen.sum())), dtype=np.bool_)
+        query = render(units, full, masking, self.options.context)[0]
+        self.asked += n_repeats
+        return probed(self.repeated, query, n_repeats)
 
     def _ask(self, units: Units, masks: BoolArray, masking: Masking) -> Answers:
         """Ask about these masks, within what is left of the budget."""
@@ -221,11 +232,12 @@ class _Asking:
 
     def _designs(self, n_units: int) -> tuple[Design, BoolArray]:
         """The masks to fit to, and fresh ones to judge the fit by."""
-        options, budget = self.options, self.options.cap
+        options, budget = self.options, self.budget
         if self.reserve is not None:
             self.reserved = self.reserve(n_units, self.held_out_rng)
         if isinstance(options.design, Design):
-            design = _checked_design(options.design, n_units, budget)
+            check_design(options.design, n_units, options)
+            design = options.design
         elif 2**n_units <= budget and options.design in ("auto", "exhaustive"):
             taken = self.reserved
             design = with_anchors(draw("exhaustive", n_units, 2**n_units, self.rng, exclude=taken))
@@ -234,7 +246,7 @@ class _Asking:
             design = self._drawn(options.design, n_units, n_fit)
         if self.reserve is not None:
             return design, self.reserved
-        spare = min(int(budget * HELD_OUT_SHARE), budget - _n_queries(design))
+        spare = min(int(budget * HELD_OUT_SHARE), budget - n_queries(design))
         return design, self._held_out(design, spare)
 
     def _held_out(self, design: Design, n_masks: int) -> BoolArray:
@@ -258,19 +270,19 @@ class _Asking:
 
     def _complete(self, name: str, n_units: int) -> Design:
         """Masks of a law that is worth nothing in part."""
-        budget = self.options.cap
         surrogates = self.options.surrogates.values()
         background = name == "identify" and any(
             getattr(each, "background", False) for each in surrogates
         )
         needed = min_masks(name, n_units, background=background)
-        if needed <= budget:
+        if needed <= self.budget:
             design = with_anchors(draw(name, n_units, needed, self.rng, background=background))
             needed = design.n_masks
-        if needed > budget:
+        if needed > self.budget:
             raise InputError(
-                f"Got budget={budget} for design={name!r} on {n_units} units; expected at least "
-                f"{needed} queries. Raise the budget, or choose design='auto' or larger units."
+                f"Got budget={self.options.cap} for design={name!r} on {n_units} units; expected at "
+                f"least {needed + self.options.noise_probe} queries. Raise the budget, or choose "
+                "design='auto' or larger units."
             )
         return design
 
@@ -282,6 +294,7 @@ class _Found:
     units: Units
     masking: Masking
     columns: list[int]
+    noise: Noise | None
 
 
 def _none(n_units: int) -> BoolArray:
@@ -319,52 +332,3 @@ def with_fits(explained: Explained, surrogates: Mapping[str, Surrogate]) -> Expl
         except (PisteError, ValueError, ArithmeticError) as error:  # the last two: a user's estimator
             failures[name] = str(error)
     return replace(explained, fits=fits, failures=failures)
-
-
-def _generators(seed: int, text: Text) -> tuple[np.random.Generator, np.random.Generator]:
-    """Generators that depend on the seed and the text alone, so the order of texts is irrelevant."""
-    digest = hashlib.sha256(repr(text).encode("utf-8", "surrogatepass")).digest()
-    sequence = np.random.SeedSequence([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
-    fit, held_out = sequence.spawn(2)
-    return np.random.default_rng(fit), np.random.default_rng(held_out)
-
-
-def _groups(units: Units) -> IntArray:
-    """A number for each seen unit, equal for units of the same text."""
-    tokens = np.array(units.tokens, dtype=object)[units.seen]
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(token, len(numbers)) for token in tokens], dtype=np.int64)
-
-
-def _checked_design(design: Design, n_units: int, budget: int) -> Design:
-    if design.n_units != n_units:
-        raise InputError(
-            f"Got a design over {design.n_units} units for a text of {n_units}; expected as many "
-            "columns as units that the model sees."
-        )
-    if _n_queries(design) > budget:
-        raise InputError(
-            f"Got budget={budget} for a design of {design.n_masks} masks; expected at least "
-            f"{_n_queries(design)} queries, the unmasked text among them. Raise the budget."
-        )
-    return design
-
-
-def _n_queries(design: Design) -> int:
-    """How many queries the masks take; the unmasked text is asked for in any case."""
-    return design.n_masks + int(not design.masks.all(axis=1).any())
-
-
-def _check_text(text: object) -> None:
-    """Refuse what no model can be sent."""
-    parts: Sequence[object] = text if isinstance(text, tuple) else (text,)
-    if not all(isinstance(part, str) for part in parts) or len(parts) not in (1, 2):
-        raise InputError(
-            f"Got {text!r} of type {type(text).__name__}; expected a str, or a pair of them as a tuple."
-        )
-    for part in parts:
-        if any("\ud800" <= character <= "\udfff" for character in str(part)):
-            raise InputError(
-                "Got a text with half a surrogate pair, which UTF-8 cannot hold; expected valid "
-                "Unicode. Decode the file with errors='replace'."
-            )

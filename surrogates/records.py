@@ -1,11 +1,12 @@
 """The nouns of an explanation: how it was asked for, and what came of a text."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import get_args
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
 from piste._errors import InputError, PisteError
 from piste._typing import BoolArray, FloatArray, IntArray
@@ -14,6 +15,7 @@ from piste.sampling.records import Design, Responses, Units
 from piste.sampling.segment import UnitChoice
 from piste.sampling.space import Space
 from piste.surrogates.base import Plannable, Surrogate
+from piste.surrogates.noise import LEAST_REPEATS, ScoreErrors
 from piste.surrogates.rounds import AutoBudget
 
 MIN_BUDGET = 2
@@ -36,9 +38,18 @@ class Options:
     batch_size: int = 64
     seed: int = 0
     confidence: float = 0.95
+    noise_probe: int = 0
 
     def __post_init__(self) -> None:
-        _check_whole("budget", self.cap, MIN_BUDGET, _QUERIES_NEEDED)
+        _check_whole("noise_probe", self.noise_probe, 0, "repeats of the unmasked text")
+        if 0 < self.noise_probe < LEAST_REPEATS:
+            raise InputError(
+                f"Got noise_probe={self.noise_probe}; expected 0 for none or at least {LEAST_REPEATS} "
+                "repeats, which is what it takes to tell a variance. Ten are usual."
+            )
+        of_what = _QUERIES_NEEDED + " and its repeats" * bool(self.noise_probe)
+        _check_whole("budget", self.cap, MIN_BUDGET + self.noise_probe, of_what)
+        _check_types(self)
         if not isinstance(self.confidence, float) or not 0 < self.confidence < 1:
             raise InputError(
                 f"Got confidence={self.confidence!r}; expected a number between 0 and 1, such as 0.95."
@@ -53,6 +64,13 @@ class Options:
         if not named and not isinstance(self.design, Design):
             names = ", ".join(map(repr, known))
             raise InputError(f"Got design={self.design!r}; expected {names} or a Design.")
+        if isinstance(self.budget, AutoBudget) and (
+            isinstance(self.design, Design) or self.design in ("exhaustive", "identify")
+        ):
+            raise InputError(
+                f"Got budget='auto' with design={self.design_name!r}; expected a law that can be drawn "
+                "from again. Use design='auto', or a number as the budget."
+            )
         if not self.surrogates:
             raise InputError("Got no surrogate; expected at least one of 'lime', 'shap', 'slalom'.")
         if self.design == "optimal":
@@ -120,6 +138,11 @@ class Explained:
         Distinct texts that the model was asked.
     stopped
         Why an automatic budget asked no more; empty where the budget was a number.
+    errors, held_out_errors
+        Standard errors of the scores and of the held-out ones; None where nothing is known of them.
+    noise_variance
+        Shape (n_targets,): variance of repeated answers to the unmasked text, in squared units of the
+        scores; None where none were asked for.
     """
 
     text_id: str
@@ -136,6 +159,9 @@ class Explained:
     groups: IntArray | None
     n_queries: int
     stopped: str = ""
+    errors: ScoreErrors | None = None
+    held_out_errors: ScoreErrors | None = None
+    noise_variance: FloatArray | None = None
     fits: Mapping[str, Surrogate] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -157,14 +183,18 @@ class Explained:
         return values[..., self.groups]
 
     def fit(self, surrogate: Surrogate) -> Surrogate:
-        """A fitted copy of the surrogate; costs no query."""
+        """A fitted copy of the surrogate, told of the scores' errors if it asks; costs no query."""
         finite = np.isfinite(self.scores).all(axis=1)
-        scores = self.scores[finite]
+
+        def shaped(numbers: FloatArray) -> FloatArray:
+            return numbers[finite, 0] if self.single_target else numbers[finite]
+
+        told = {}
+        if self.errors is not None and has_fit_parameter(surrogate, "score_errors"):
+            told = {"score_errors": shaped(self.errors.in_intervals)}
         fitted: Surrogate = clone(surrogate)
-        return fitted.fit(
-            self.masks_for(surrogate, self.responses.masks[finite]),
-            scores[:, 0] if self.single_target else scores,
-        )
+        masks = self.masks_for(surrogate, self.responses.masks[finite])
+        return fitted.fit(masks, shaped(self.scores), **told)
 
 
 @dataclass(frozen=True)
@@ -176,6 +206,25 @@ class Failed:
     message: str
     error_type: type[PisteError]
     n_queries: int
+
+
+def _check_types(options: Options) -> None:
+    """Refuse what only a text would refuse, in words of its own."""
+    units, masking, context = options.units, options.masking, options.context
+    if not isinstance(units, str | Iterable) and not callable(units):
+        raise InputError(
+            f"Got units={units!r}; expected 'word', 'token', 'sentence', a function or spans. Leave it "
+            "out for words."
+        )
+    if not isinstance(masking, str):
+        raise InputError(
+            f"Got masking={masking!r}; expected 'remove', 'mask-token', 'attention' or a string to put "
+            "in the place of each masked unit."
+        )
+    if context is not None and not isinstance(context, str):
+        raise InputError(
+            f"Got context={context!r}; expected a template with one '{{text}}', or None for no context."
+        )
 
 
 def _check_whole(name: str, value: object, least: int, of_what: str) -> None:

@@ -31,7 +31,7 @@ def moves(surrogate: Surrogate, masks: FloatArray, scores: FloatArray, kind: str
     """Derivatives (n_units, n_masks) of attributions that are linear in the scores, by refitting."""
     columns = scores[:, None] + np.eye(len(masks))
     bumped = surrogate.fit(masks, np.column_stack([columns, scores])).attributions(kind)
-    return (bumped[:-1] - bumped[-1]).T
+    return np.asarray(bumped[:-1] - bumped[-1]).T
 
 
 @pytest.mark.parametrize("surrogate", TAKES_ERRORS, ids=str)
