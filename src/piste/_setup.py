@@ -1,0 +1,83 @@
+"""What every command does before its first query: open the model, check what it was given."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from piste._errors import InputError
+from piste.sampling.models import load_model
+from piste.sampling.models.protocol import BlackBox
+from piste.surrogates.rounds import AutoBudget
+
+
+def opened_model(
+    uri: str,
+    *,
+    base_url: str | None = None,
+    concurrency: int | None = None,
+    rpm: float | None = None,
+    price: str | None = None,
+    max_cost: float | None = None,
+) -> BlackBox:
+    """The model, with the options that were given; one that is not its adapter's is refused."""
+    options = {
+        "base_url": base_url,
+        "concurrency": concurrency,
+        "rpm": rpm,
+        "price": _numbers(price),
+        "max_cost": max_cost,
+    }
+    return load_model(uri, **{name: value for name, value in options.items() if value is not None})
+
+
+def _numbers(given: str | None) -> list[float] | None:
+    """Numbers between commas."""
+    if given is None:
+        return None
+    try:
+        return [float(number) for number in given.split(",")]
+    except ValueError:
+        raise InputError(f"Got --price {given!r}; expected numbers such as 0.15,0.6.") from None
+
+
+def budget_of(given: str, automatic: AutoBudget) -> int | AutoBudget:
+    """The number given, or the automatic budget."""
+    if given == "auto":
+        return automatic
+    try:
+        return int(given)
+    except ValueError:
+        raise InputError(
+            f"Got --budget {given!r}; expected a number of model queries per text, or 'auto'."
+        ) from None
+
+
+def read_context(path: Path | None) -> str | None:
+    """The template in a file, if there is one."""
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"Got {error} when reading {path}; expected a UTF-8 template with one {{text}}."
+        ) from error
+
+
+def check_outputs(source: str, paths: Sequence[Path | None]) -> None:
+    """Refuse before the first query what could not be written after the last."""
+    written = [path for path in paths if path is not None]
+    for path in written:
+        if (
+            path.is_dir()
+            or (path.exists() and not path.is_file())
+            or not os.access(path.parent, os.W_OK)
+        ):
+            raise InputError(
+                f"Got {path} to write to; expected a file in an existing, writable folder. Choose "
+                "another path, or create the folder."
+            )
+        if path == Path(source) or written.count(path) > 1:
+            raise InputError(
+                f"Got {path} twice; expected another file for each input and output. Rename one."
+            )
