@@ -1,12 +1,14 @@
 """Pictures by matplotlib; each function returns a figure of its own and touches no global state."""
 
+import warnings
 from collections.abc import Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from piste._errors import InputError
+from piste._errors import InputError, PisteWarning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 """Told apart by readers with any colour vision (Okabe, Ito 2008)."""
 _MARKERS = "osD^vPX"
+ENDINGS = (".png", ".svg")
+_LEFT_OUT = ("linear",)  # a crude number, which the tables hold
 
 
 def critical_difference(comparison: "Comparison") -> "Figure":
@@ -186,6 +190,67 @@ def bars(rows: pd.DataFrame) -> "Figure":
         axes.set_yticks(range(len(own)), tokens)
     all_axes[0].invert_yaxis()
     return figure
+
+
+def bars_file(rows: pd.DataFrame, ending: str) -> bytes:
+    """`bars` of the first text and target that have any, as the bytes of a file; equal rows, equal bytes.
+
+    Parameters
+    ----------
+    rows
+        The attribution table.
+    ending
+        ``.png``, or ``.svg`` whose words stay text.
+
+    Raises
+    ------
+    InputError
+        If the ending is another, or there is no row with a score.
+    """
+    check_ending(ending)
+    rows = rows[rows["score"].notna() & ~rows["kind"].isin(_LEFT_OUT)]
+    for _, first in rows.groupby(["text_id", "target"], sort=False):
+        return _file(bars(first), ending.lower())
+    raise InputError("Got no attribution with a score; expected at least one to draw.")
+
+
+def check_ending(ending: str) -> None:
+    """InputError unless a picture can be written under this ending."""
+    if ending.lower() not in ENDINGS:
+        raise InputError(
+            f"Got a picture's path that ends in {ending!r}; expected {' or '.join(ENDINGS)}. Rename it."
+        )
+
+
+def _file(figure: "Figure", ending: str) -> bytes:
+    from matplotlib import rc_context
+
+    content = BytesIO()
+    # Neither a date nor random ids: equal figures, equal bytes.
+    with rc_context({"svg.hashsalt": "piste", "svg.fonttype": "none"}), warnings.catch_warnings():
+        warnings.filterwarnings("error", r"Glyph \d+", UserWarning)
+        try:
+            _write(figure, content, ending)
+        except UserWarning:
+            warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)
+            content = BytesIO()
+            _write(figure, content, ending)
+            lacking = ending == ".png"  # who opens an .svg has fonts of their own
+        else:
+            lacking = False
+    if lacking:
+        warnings.warn(
+            "The picture's fonts lack some of the text's characters, which show as boxes. Write .svg or "
+            "the HTML page instead.",
+            PisteWarning,
+            stacklevel=2,
+        )
+    return content.getvalue()
+
+
+def _write(figure: "Figure", content: BytesIO, ending: str) -> None:
+    about = {"Date": None} if ending == ".svg" else {"Software": None}
+    figure.savefig(content, format=ending[1:], dpi=160, metadata=about)
 
 
 def _bar_panel(axes: "Axes", own: pd.DataFrame, kind: str) -> None:

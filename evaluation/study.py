@@ -1,7 +1,7 @@
 """Explain texts and hold what came out: tables, fitted surrogates, every answer, files."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -16,7 +16,9 @@ from piste.evaluation.archive import pack, unpack
 from piste.evaluation.attributions import attribution_table
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
 from piste.evaluation.fidelity import fidelity_table, low_fidelity
+from piste.evaluation.html import compact_html, report_html
 from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
+from piste.evaluation.plots import bars_file
 from piste.evaluation.provenance import provenance, remarks
 from piste.sampling.collect import Progress
 from piste.sampling.masking import choose_masking
@@ -180,6 +182,23 @@ class Study:
         ]
         return pd.concat(frames, ignore_index=True)
 
+    def outcome(self, text: int | str) -> Explained | Failed:
+        """One text with everything that came of it, by position or text_id.
+
+        Raises
+        ------
+        InputError
+            If there is no such text.
+        """
+        if isinstance(text, int | np.integer) and -len(self.outcomes) <= text < len(self.outcomes):
+            return self.outcomes[text]
+        for outcome in self.outcomes:
+            if outcome.text_id == text:
+                return outcome
+        raise InputError(
+            f"Got text {text!r}; expected a position below {len(self.outcomes)} or a text_id."
+        )
+
     def surrogate(self, text: int | str, name: str) -> Surrogate:
         """The fitted estimator of one text, by position or text_id.
 
@@ -188,7 +207,7 @@ class Study:
         InputError
             If there is no such text or surrogate, or it could not be fitted.
         """
-        outcome = self._outcome(text)
+        outcome = self.outcome(text)
         if isinstance(outcome, Failed):
             raise InputError(f"Text {text!r} was not explained: {outcome.message}")
         if name in outcome.failures:
@@ -242,6 +261,40 @@ class Study:
         content = {"meta": self.meta, "attributions": table.to_dict(orient="records")}
         write_files({Path(path): json_text(content).encode()})
 
+    def to_html(
+        self,
+        path: str | PathLike[str],
+        *,
+        texts: Sequence[int | str] | None = None,
+        curves: Mapping[str, pd.DataFrame] | None = None,
+    ) -> None:
+        """Write one stand-alone page: highlighted texts, intervals, fidelity, warnings, provenance.
+
+        The first 50 texts, or those named by position or text_id; `curves` are tables by title, see
+        `piste.evaluation.html.report_html`.
+        """
+        page = report_html(self, texts=texts, curves=curves)
+        write_files({Path(path): page.encode()})
+
+    def to_plot(self, path: str | PathLike[str], text: int | str | None = None) -> None:
+        """Draw one text's attributions to its first target as .png or .svg, by the path's ending.
+
+        The first text that has any, or the one named by position or text_id.
+
+        Raises
+        ------
+        InputError
+            If the ending is another, or the text has no attribution.
+        """
+        rows = self.attributions
+        if text is not None:
+            rows = rows[rows["text_id"] == self.outcome(text).text_id]
+        write_files({Path(path): bars_file(rows, Path(path).suffix)})
+
+    def _repr_html_(self) -> str:
+        """The first text, for a notebook."""
+        return compact_html(self)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything, answers included, into one file for `piste.load_study`.
 
@@ -260,16 +313,6 @@ class Study:
 
     def _explained(self) -> Iterable[Explained]:
         return (outcome for outcome in self.outcomes if isinstance(outcome, Explained))
-
-    def _outcome(self, text: int | str) -> Explained | Failed:
-        if isinstance(text, int | np.integer) and -len(self.outcomes) <= text < len(self.outcomes):
-            return self.outcomes[text]
-        for outcome in self.outcomes:
-            if outcome.text_id == text:
-                return outcome
-        raise InputError(
-            f"Got text {text!r}; expected a position below {len(self.outcomes)} or a text_id."
-        )
 
 
 def load_study(path: str | PathLike[str]) -> Study:

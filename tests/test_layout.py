@@ -217,6 +217,10 @@ def test_a_wheel_holds_only_the_package(built: dict[str, list[str]], which: str)
             f"piste/sampling/models/sentiment/{path.name}"
             for path in (ROOT / "sampling" / "models" / "sentiment").iterdir()
         ),
+        *(
+            f"piste/evaluation/templates/{path.name}"
+            for path in (ROOT / "evaluation" / "templates").iterdir()
+        ),
     } <= set(built[which])
 
 
