@@ -174,8 +174,8 @@ class Comparison:
         within documents (worse minus better values for a difference where lower is better, their ratio
         ``better / worse`` for scale ``ratio``), its interval, effect size, p values and a verdict:
         ``differs``, ``comparable`` (equivalent within the margin) or ``undecided``.
-    value, unit
-        What was compared, and what one document is.
+    value, unit, scale
+        What was compared, what one document is, and whether effects are differences or ratios.
     n_units
         Documents on which every method is defined; the others are left out of everything but their
         count.
@@ -189,6 +189,7 @@ class Comparison:
     pairs: pd.DataFrame
     value: str
     unit: str
+    scale: Scale
     n_units: int
     n_left_out: int
     confidence: float
@@ -280,6 +281,7 @@ def compare(  # noqa: PLR0913 - what is compared, and how
         pairs[list(PAIR_COLUMNS)],
         value,
         " × ".join(_columns(unit)),
+        scale,
         len(wide),
         n_left_out,
         confidence,

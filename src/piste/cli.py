@@ -5,7 +5,9 @@ Exit codes: 0 done, 1 the model failed, 2 wrong use.
 
 import sys
 from contextlib import nullcontext
+from importlib.metadata import version
 from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +16,8 @@ from rich.table import Table
 
 from piste import _options as option
 from piste._console import errors_as_one_line
+from piste._fidelity_cli import EXAMPLES as FIDELITY_EXAMPLES
+from piste._fidelity_cli import fidelity
 from piste._inputs import read_inputs
 from piste._setup import budget_of, check_outputs, opened_model, read_context
 from piste._store_cli import app as store_app
@@ -50,8 +54,19 @@ EXPLAIN_EXAMPLES = """
 """
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        Console(highlight=False).print(f"piste {version('piste')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _piste() -> None:
+def _piste(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version."),
+    ] = False,
+) -> None:
     """Explain text classifiers with surrogate models: LIME, SHAP and SLALOM, as CSV."""
 
 
@@ -74,6 +89,7 @@ def explain(
     batch_size: option.BatchSize = 64,
     seed: option.Seed = 0,
     confidence: option.Confidence = 0.95,
+    noise_probe: option.NoiseProbe = 0,
     store: option.Store = None,
     base_url: option.BaseUrl = None,
     concurrency: option.Concurrency = None,
@@ -109,8 +125,10 @@ def explain(
             options = Options(
                 named_surrogates(surrogate or SURROGATES),
                 units=units,
+                design=design,
                 context=context,
                 budget=allowed,
+                noise_probe=noise_probe,
             )
             Console().print(dry_run_report(box, inputs.texts, options))
             return
@@ -132,6 +150,7 @@ def explain(
                 store=store,
                 progress=progress,
                 confidence=confidence,
+                noise_probe=noise_probe,
                 text_ids=inputs.text_ids,
             )
         if out is not None:
@@ -144,6 +163,9 @@ def explain(
             study.to_plot(plot)
         if not quiet:
             Console().print(terminal_report(study))
+
+
+app.command(epilog=FIDELITY_EXAMPLES)(fidelity)
 
 
 @app.command()
