@@ -1,0 +1,118 @@
+"""A model with everything that decides how masked texts are put to it."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+
+import numpy as np
+
+from piste._errors import InputError
+from piste._typing import BoolArray
+from piste.evaluation.explanations import Explanation
+from piste.evaluation.inputs import with_answers_kept
+from piste.sampling.collect import Answers, collect
+from piste.sampling.masking import Masking, choose_masking, render
+from piste.sampling.models import load_model
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.records import Query, Text, Units
+from piste.sampling.segment import segment
+from piste.sampling.store import AnswerStore
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How masked texts are put to a model; see `piste.explain` for each option."""
+
+    model: BlackBox
+    masking: Masking
+    context: str | None
+    batch_size: int
+    budget: int | None
+
+    def units(self, explanation: Explanation, text: Text) -> Units:
+        """The units that an explanation scores, found in the text.
+
+        Raises
+        ------
+        InputError
+            If the spans do not fit the text, or the tokens are not in it in their order.
+        """
+        return explained_units(explanation, text, self.model, self.context)
+
+    def queries(self, units: Units, masks: BoolArray) -> list[Query]:
+        """The text under each mask of its seen units."""
+        return render(units, masks, self.masking, self.context)
+
+    def answers(self, queries: Sequence[Query]) -> Answers:
+        """What the model answers; each distinct query is asked once.
+
+        Raises
+        ------
+        InputError
+            If there are more distinct queries than the budget; nothing is asked then.
+        ModelError
+            If the model fails.
+        """
+        return collect(self.model, queries, batch_size=self.batch_size, max_queries=self.budget)
+
+
+@contextmanager
+def asking(
+    model: object,
+    *,
+    masking: str = "remove",
+    context: str | None = None,
+    batch_size: int = 64,
+    budget: int | None = None,
+    store: str | PathLike[str] | AnswerStore | None = None,
+) -> Iterator[Asking]:
+    """Load a model and keep its answers in a store, as `piste.explain` does, while it is being asked."""
+    box = load_model(model)
+    chosen = choose_masking(masking, box)
+    with with_answers_kept(box, store) as kept:
+        yield Asking(kept, chosen, context, batch_size, budget)
+
+
+def explained_units(
+    explanation: Explanation,
+    text: Text,
+    model: BlackBox | None = None,
+    context: str | None = None,
+) -> Units:
+    """The units that an explanation scores, found in the text by their spans or else by their tokens.
+
+    Raises
+    ------
+    InputError
+        If they do not fit the text.
+
+    >>> bad = Explanation("0", "", "lime", "score", "", None, ("film", "bad"), np.array([0.0, 1.0]))
+    >>> explained_units(bad, "A film, bad.").starts.tolist()
+    [2, 8]
+    """
+    pair = isinstance(text, tuple)
+    if explanation.spans is not None:
+        given = explanation.spans if pair else [span[1:] for span in explanation.spans]
+        if not pair and any(segment_ for segment_, _, _ in explanation.spans):
+            raise InputError("Got units of a second text; expected those of one. Give the pair.")
+        return segment(text, given, model=model, context=context)
+    if pair:
+        raise InputError(
+            "Got attributions without start and end for a pair of texts; expected 'segment', 'start' "
+            "and 'end' of each unit."
+        )
+    units = segment(text, lambda _: explanation.tokens, model=model, context=context)
+    if units.n_units != len(explanation.scores):
+        raise InputError(
+            f"Got {len(explanation.scores)} scores for {units.n_units} tokens that are not blank; "
+            "expected one each. Leave blank tokens out, or give 'start' and 'end'."
+        )
+    return units
+
+
+def text_generator(seed: int, text: Text, use: str) -> np.random.Generator:
+    """A generator that depends on the seed, the text and the use alone, so all methods get the same."""
+    digest = hashlib.sha256(repr((text, use)).encode("utf-8", "surrogatepass")).digest()
+    return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
