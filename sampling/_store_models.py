@@ -229,8 +229,8 @@ class StoredOnly:
             raise ModelError(
                 f"Got {len(missing)} of {len(inputs)} texts without a stored answer, first "
                 f"{abbreviated(missing[0])}; expected all of them in '{self._path}', as there is no "
-                "model to ask. Explain with the options and seed of the run that stored the answers, "
-                "or with the model."
+                "model to ask. Explain the same texts with the options and seed of the run that stored the "
+                "answers, or with the model."
             )
         return _from_store(rows, self._answers.labels, self._answers.kind)
 

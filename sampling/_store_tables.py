@@ -89,8 +89,8 @@ def _suffix(path: Path) -> str:
         raise InputError(f"Got '{path}'; expected a name that ends in .csv or .parquet.")
     if suffix == ".parquet" and find_spec("pyarrow") is None:
         raise InputError(
-            f"Got '{path}' without pyarrow, which reads and writes Parquet. Install it with 'pip "
-            "install pyarrow', or use .csv."
+            f"Got '{path}' without pyarrow, which reads and writes Parquet. Install it with: pip "
+            "install 'piste[parquet]', or use .csv."
         )
     return suffix
 

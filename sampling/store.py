@@ -122,21 +122,30 @@ def chosen_store(
 
 
 def open_answers(location: str | os.PathLike[str], *, fingerprint: str | None = None) -> StoredOnly:
-    """The stored answers of a file as a model; a fingerprint is needed where it holds several.
+    """The stored answers of a file as a model.
+
+    Parameters
+    ----------
+    location
+        The store.
+    fingerprint
+        Whose answers, where it holds those of several models; a part that only one has is enough.
 
     Raises
     ------
     InputError
-        If there is no such store, or it holds several models or another one.
+        If there is no such store, or it does not hold just one such model.
     """
     store = open_store(location, must_exist=True)
     models = store.models()
     if fingerprint is not None:
-        models = [model for model in models if model.fingerprint == fingerprint]
+        models = [model for model in models if model.fingerprint == fingerprint] or [
+            model for model in models if fingerprint in model.fingerprint
+        ]
     if len(models) != 1:
         raise InputError(
             f"Got fingerprint={fingerprint!r}; the store '{store.path}' has answers of "
-            f"{listed(store)}. Choose one of them."
+            f"{listed(store)}. Choose one of them, as in 'stored:{location}#FINGERPRINT'."
         )
     return StoredOnly(store, models[0].fingerprint, output=models[0].output)
 

@@ -17,6 +17,7 @@ from piste.sampling.models.onnx import OnnxClassifier
 from piste.sampling.models.openai import open_openai
 from piste.sampling.models.protocol import BlackBox, Scores, Tokenizing
 from piste.sampling.models.remote import Concurrent, estimate, probe_noise
+from piste.sampling.models.stored import open_stored
 
 __all__ = [
     "ADAPTERS",
@@ -123,6 +124,14 @@ ADAPTERS = (
         ("httpx", "tenacity"),
         partial(open_http, "https"),
     ),
+    Adapter(
+        "stored",
+        "stored:answers.sqlite",
+        "the answers that an earlier run stored, and no model",
+        None,
+        (),
+        open_stored,
+    ),
 )
 """Every adapter that a URI can name, in the order in which they are listed to users."""
 
@@ -134,12 +143,13 @@ def load_model(model: object, **options: object) -> BlackBox:
     ----------
     model
         A URI (``builtin:sentiment``, ``hf:PATH_OR_NAME``, ``onnx:FOLDER``, ``openai:MODEL``,
-        ``http://ROUTE``); a transformers pipeline for text classification; a transformers model, with
-        ``tokenizer=``; a function from a list of texts to an array of shape (n,), (n, 1) or (n, k); or
-        a black box, returned as it is.
+        ``http://ROUTE``, ``stored:FILE``); a transformers pipeline for text classification; a
+        transformers model, with ``tokenizer=``; a function from a list of texts to an array of shape
+        (n,), (n, 1) or (n, k); or a black box, returned as it is.
     **options
         Keyword options of the adapter. ``builtin:`` threads; ``hf:`` device, dtype, kind; ``onnx:``
-        threads, providers, kind; ``openai:`` and ``http:`` those of `open_openai` and `open_http`;
+        threads, providers, kind; ``openai:``, ``http:`` and ``stored:`` those of `open_openai`,
+        `open_http` and `open_stored`;
         a pipeline kind; a transformers model tokenizer, device, kind; a function labels, kind,
         tokenizer, window, mask_token, fingerprint.
 

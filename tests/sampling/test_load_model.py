@@ -77,7 +77,7 @@ def test_unknown_builtin() -> None:
 
 
 def test_adapter_table() -> None:
-    schemes = ["builtin", "hf", "onnx", "openai", "http", "https"]
+    schemes = ["builtin", "hf", "onnx", "openai", "http", "https", "stored"]
     assert [adapter.scheme for adapter in ADAPTERS] == schemes
     for adapter in ADAPTERS:
         assert adapter.example.startswith(f"{adapter.scheme}:")
@@ -89,6 +89,7 @@ def test_adapter_table() -> None:
         "builtin": ("threads",),
         "hf": ("device", "dtype", "kind"),
         "onnx": ("threads", "providers", "kind"),
+        "stored": ("fingerprint",),
     }
 
 

@@ -759,7 +759,7 @@ def test_missing_answers_are_counted(store: AnswerStore) -> None:
     model = StoredOnly(store, "m")
     assert isinstance(model, BlackBox)
     assert model.score(["a"]).values.tolist() == [[1.0]]
-    message = "2 of 3 texts without a stored answer, first 'b'; expected all of them in .*Explain with"
+    message = "2 of 3 texts without a stored answer, first 'b'; expected all of them in .*Explain the same texts with"
     with pytest.raises(ModelError, match=message):
         model.score(["b", "a", "c"])
 

@@ -247,7 +247,7 @@ def test_parquet_without_pyarrow(
     store: AnswerStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("piste.sampling._store_tables.find_spec", lambda _: None)
-    message = r"without pyarrow.* Install it with 'pip install pyarrow', or"
+    message = r"without pyarrow.* Install it with: pip install 'piste\[parquet\]', or"
     with pytest.raises(InputError, match=message):
         export(store, tmp_path / "a.parquet")
     with pytest.raises(InputError, match=message):
