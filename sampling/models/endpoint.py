@@ -39,6 +39,10 @@ class TransientError(ModelError):
         self.retry_after = retry_after
 
 
+class UnreachedError(TransientError):
+    """A request that never arrived, so that it cannot have been billed."""
+
+
 class BrokenAnswerError(TransientError):
     """An answer that breaks the contract: not JSON, or not one row of numbers per text."""
 
@@ -115,9 +119,9 @@ class Endpoint:
                     self.told(f"answered with what is not JSON: {response.text[:200]!r}")
                 ) from error
             billed = _used(answer) or estimate
-        except _UnreachedError as error:
+        except UnreachedError:
             billed = None
-            raise TransientError(str(error)) from error.__cause__
+            raise
         finally:
             self._gate.leave(estimate, billed)
         return answer
@@ -141,7 +145,7 @@ class Endpoint:
         try:
             return self._send(body)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _UnreachedError(
+            raise UnreachedError(
                 f"{self.told(f'cannot be reached: {error}')} Check the address, and that it runs."
             ) from error
         except httpx.TimeoutException as error:
@@ -164,10 +168,6 @@ class Endpoint:
         if status in _PASSING or status > 504:
             return TransientError(self.told(problem), retry_after(response.headers.get("retry-after")))
         return RejectedError(self.told(problem))
-
-
-class _UnreachedError(Exception):
-    """The request never arrived, so that it cannot have been billed."""
 
 
 def retry_after(header: str | None) -> float:

@@ -4,7 +4,7 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from piste._errors import InputError, ModelError, PisteWarning
 from piste._typing import FloatArray
-from piste.sampling.models.endpoint import BrokenAnswerError, TransientError
+from piste.sampling.models.endpoint import BrokenAnswerError, TransientError, UnreachedError
 from piste.sampling.models.limits import Gate, Limits, Tokens, Usage
 from piste.sampling.models.protocol import BlackBox, Scores
 from piste.sampling.records import Hidden, OutputKind, Query, Text
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 BROKEN_ANSWERS = 3  # so many answers that break the contract end a request
+STRANGER = 3  # so many attempts at an address that nothing has ever answered at
 _BOUNDED = (
     "The model leaves labels out of some answers; their scores are upper bounds there, counted in "
     "model.usage.n_bounded."
@@ -62,7 +63,7 @@ class Retrying:
     def __init__(self, model: BlackBox, gate: Gate) -> None:
         self._model = model
         self._gate = gate
-        self._down = False
+        self._down = self._met = False
         self._jitter = random.Random()  # when requests are sent, never what they answer
 
     @property
@@ -87,7 +88,9 @@ class Retrying:
             nonlocal n_broken
             failure = _failure(state)
             n_broken += isinstance(failure, BrokenAnswerError)
+            self._met = self._met or not isinstance(failure, UnreachedError)
             most = 1 if self._down else self._gate.limits.retries + 1
+            most = most if self._met else min(most, STRANGER)
             too_long = getattr(failure, "retry_after", 0.0) > _LONGEST_RETRY_AFTER
             return state.attempt_number >= most or n_broken >= BROKEN_ANSWERS or too_long
 
@@ -104,7 +107,7 @@ class Retrying:
             self._down = not isinstance(error, BrokenAnswerError)
             n_sent = repeating.statistics["attempt_number"]
             raise ModelError(f"{error} (sent {n_sent} time{'s' if n_sent > 1 else ''})") from error
-        self._down = False
+        self._down, self._met = False, True
         return scores
 
     def _wait(self, state: "RetryCallState") -> float:
@@ -196,29 +199,31 @@ class Concurrent:
         chunks = self._chunks(inputs)
         n_bounded = self.usage.n_bounded
         with ThreadPoolExecutor(min(self._gate.limits.concurrency, len(chunks))) as pool:
-            futures = {pool.submit(self._model.score, inputs[chunk]): chunk for chunk in chunks}
+            futures = {
+                pool.submit(self._model.score, inputs[chunk]): chunk for chunk in self._order(chunks)
+            }
             try:
                 for future in as_completed(futures):
-                    if future.exception() is not None:
-                        break
                     yield futures[future], future.result()
-                # By position, and chosen before the others are ended: not an error of the ending.
-                failed = next(filter(None, map(_error, futures)), None)
-            except BaseException:
-                self._end(pool)
+            except BaseException as error:
+                self._gate.halt()
+                pool.shutdown(wait=True, cancel_futures=True)
+                self._gate.resume()
+                if isinstance(error, ModelError):
+                    raise ModelError(str(error)) from error
                 raise
-            if failed is not None:
-                self._end(pool)
-                if isinstance(failed, ModelError):
-                    raise ModelError(str(failed)) from failed
-                raise failed
         if n_bounded == 0 < self.usage.n_bounded:
             warnings.warn(_BOUNDED, PisteWarning, stacklevel=2)
 
-    def _end(self, pool: ThreadPoolExecutor) -> None:
-        self._gate.halt()
-        pool.shutdown(wait=True, cancel_futures=True)
-        self._gate.resume()
+    def _order(self, chunks: list[slice]) -> list[slice]:
+        """Which request to start next, where several are under way and their order is anybody's.
+
+        At random: two processes with one store that asked in the same order would ask for the same at
+        the same time, all along.
+        """
+        if self._gate.limits.concurrency == 1:
+            return chunks
+        return random.Random().sample(chunks, len(chunks))
 
     def _chunks(self, inputs: Sequence[Query]) -> list[slice]:
         size = self._request_size
@@ -362,10 +367,6 @@ def plain(query: Query, *, pairs: bool, what: str) -> Text:
 
 def _failure(state: "RetryCallState") -> BaseException | None:
     return state.outcome.exception() if state.outcome is not None else None
-
-
-def _error(future: Future[Scores]) -> BaseException | None:
-    return future.exception() if future.done() and not future.cancelled() else None
 
 
 def _joined(parts: Sequence[Scores]) -> Scores:
