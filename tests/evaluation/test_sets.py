@@ -10,6 +10,10 @@ from piste._typing import BoolArray, FloatArray
 from piste.evaluation.sets import find_set, prefix_set
 
 
+def additive(*weights: float) -> Callable[[BoolArray], FloatArray]:
+    return lambda masks: masks @ np.array(weights, dtype=np.float64)
+
+
 class Game:
     """Scores masks by a table of all of them, and counts."""
 
