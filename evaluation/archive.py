@@ -13,11 +13,14 @@ import numpy.typing as npt
 
 from piste._errors import InputError, ModelError
 from piste.evaluation.export import plain_number
+from piste.evaluation.spent import Spent
 from piste.sampling.designs import DESIGNS
+from piste.sampling.models.limits import Usage
 from piste.sampling.records import Design, Hidden, Query, Responses, Text, Units
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import with_fits
 from piste.surrogates.named import BUILT_IN
+from piste.surrogates.noise import ScoreErrors
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
 
@@ -33,9 +36,12 @@ class Contents(NamedTuple):
     outcomes: list[Explained | Failed]
     options: Options
     fingerprint: str
+    spent: Spent
 
 
-def pack(outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str) -> bytes:
+def pack(
+    outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str, spent: Spent
+) -> bytes:
     """A study as the bytes of an .npz file.
 
     Raises
@@ -56,6 +62,7 @@ def pack(outcomes: Sequence[Explained | Failed], options: Options, fingerprint: 
         "model": fingerprint,
         "options": options.plain(),
         "surrogates": {name: _described(surrogate) for name, surrogate in options.surrogates.items()},
+        "spent": spent.plain(),
         "texts": texts,
     }
     arrays["manifest"] = np.array(json.dumps(manifest, default=plain_number))
@@ -99,6 +106,7 @@ def _pack_text(explained: Explained) -> dict[str, object]:
         "n_queries": explained.n_queries,
         "stopped": explained.stopped,
         "example_non_finite": _shown(explained.responses.example_non_finite),
+        "n_repeats": explained.errors.n_repeats if explained.errors is not None else 0,
     }
 
 
@@ -122,6 +130,11 @@ def _arrays(explained: Explained) -> Arrays:
         arrays |= {"held_out_masks": held_out.masks, "held_out_values": held_out.values}
     if explained.groups is not None:
         arrays["groups"] = explained.groups
+    for name, errors in (("errors", explained.errors), ("held_out_errors", explained.held_out_errors)):
+        if errors is not None:
+            arrays[name] = errors.values
+    if explained.noise_variance is not None:
+        arrays["noise_variance"] = explained.noise_variance
     return arrays
 
 
@@ -169,12 +182,20 @@ def _unpacked(manifest: Mapping[str, Any], arrays: Arrays) -> Contents:
             prefix = f"{index}/"
             own = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
             outcomes.append(with_fits(_unpack_text(text, own), surrogates))
-    return Contents(outcomes, options, manifest["model"])
+    return Contents(outcomes, options, manifest["model"], _spent(manifest.get("spent")))
+
+
+def _spent(stored: Mapping[str, Any] | None) -> Spent:
+    """What the run took; nothing is known of studies saved before it was kept."""
+    if stored is None:
+        return Spent()
+    usage = stored["usage"]
+    return Spent(stored["n_known"], None if usage is None else Usage(**usage))
 
 
 def _options(stored: Mapping[str, Any], surrogates: Mapping[str, Surrogate]) -> Options:
     design: str | Design = stored["design"]
-    if design not in ("auto", *DESIGNS):  # the caller's own: its masks are with the texts
+    if design not in ("auto", "optimal", *DESIGNS):  # the caller's own: its masks are with the texts
         design = Design(np.zeros((0, 0), dtype=np.bool_), stored["design"])
     budget = stored["budget"]
     if isinstance(budget, dict):
@@ -210,6 +231,9 @@ def _unpack_text(stored: Mapping[str, Any], own: Arrays) -> Explained:
             example,
         )
 
+    def errors(name: str) -> ScoreErrors | None:
+        return ScoreErrors(own[name], stored.get("n_repeats", 0)) if name in own else None
+
     return Explained(
         text_id=stored["text_id"],
         units=Units(
@@ -227,4 +251,7 @@ def _unpack_text(stored: Mapping[str, Any], own: Arrays) -> Explained:
         groups=own.get("groups"),
         n_queries=stored["n_queries"],
         stopped=stored["stopped"],
+        errors=errors("errors"),
+        held_out_errors=errors("held_out_errors"),
+        noise_variance=own.get("noise_variance"),
     )

@@ -19,6 +19,7 @@ COLUMNS = (
     "r2",
     "r2_low",
     "r2_high",
+    "ceiling",
     "spearman",
     "n_masks",
     "n_queries",
@@ -65,10 +66,10 @@ def measure_fidelity(
     if not len(answers):
         return Fidelity(np.nan, np.nan, np.nan, np.nan, np.nan)
     squared = (answers - predicted) ** 2
-    variance, mse = answers.var(), float(squared.mean())
-    if not variance > (_ROUNDING * (1 + abs(answers.mean()))) ** 2:
+    mse = float(squared.mean())
+    if not _varies(answers):
         return Fidelity(mse, np.nan, np.nan, np.nan, np.nan)
-    r2 = 1 - mse / variance
+    r2 = 1 - mse / answers.var()
     low, high = (r2, r2) if rng is None else _interval(answers, squared, confidence, rng)
     return Fidelity(mse, r2, low, high, _spearman(answers, predicted))
 
@@ -97,7 +98,9 @@ def fidelity_table(outcomes: list[Explained | Failed], confidence: float, seed: 
     """Fidelity of every fit of every text, columns `COLUMNS`.
 
     Measured on fresh masks, disjoint from those of the fit; where every mask was asked there are none
-    left, and the fit is measured on all of them. Failed texts have no rows.
+    left, and the fit is measured on all of them. Failed texts have no rows. ``ceiling`` is the highest
+    R2 to be expected of any surrogate on fresh masks, as the answers' own noise cannot be predicted:
+    1 where repeats showed none, NaN where nothing is known of it (`noise_ceiling`).
     """
     rows = [
         row
@@ -108,11 +111,34 @@ def fidelity_table(outcomes: list[Explained | Failed], confidence: float, seed: 
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def noise_ceiling(answers: FloatArray, errors: FloatArray | None) -> float:
+    """``1 - mean(errors^2) / variance of the answers``, in [0, 1]; NaN where either is not known.
+
+    Parameters
+    ----------
+    answers
+        Shape (n_masks,), float64.
+    errors
+        Shape (n_masks,): their standard errors; None where these are not known.
+
+    >>> noise_ceiling(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.5, 0.5]))
+    0.75
+    """
+    if errors is None or len(answers) < 2 or not _varies(answers):
+        return np.nan
+    return float(np.clip(1 - np.mean(errors**2) / answers.var(ddof=1), 0.0, 1.0))
+
+
+def _varies(answers: FloatArray) -> bool:
+    return bool(answers.std() > _ROUNDING * (1 + abs(answers.mean())))
+
+
 def _text_rows(explained: Explained, confidence: float, seed: int) -> list[dict[str, object]]:
     held_out = explained.held_out
     exhaustive = explained.exhaustive
     judged = explained.responses if held_out is None else held_out
     scores = explained.scores if held_out is None else explained.held_out_scores
+    errors = explained.errors if held_out is None else explained.held_out_errors
     law = HELD_OUT_LAW
     if held_out is None:
         law = ALL_MASKS if exhaustive else f"fit ({explained.design})"
@@ -124,7 +150,9 @@ def _text_rows(explained: Explained, confidence: float, seed: int) -> list[dict[
         for output, target in enumerate(explained.targets):
             # The same resamples for every surrogate, so that their intervals can be compared.
             rng = None if exhaustive else np.random.default_rng([seed, output])
-            found = measure_fidelity(scores[finite, output], predicted[:, output], confidence, rng)
+            answers = scores[finite, output]
+            found = measure_fidelity(answers, predicted[:, output], confidence, rng)
+            noise = None if errors is None else errors.values[finite, output]
             rows.append(
                 {
                     "text": explained.text_id,
@@ -132,6 +160,7 @@ def _text_rows(explained: Explained, confidence: float, seed: int) -> list[dict[
                     "surrogate": name,
                     "mask_law": law,
                     **found.__dict__,
+                    "ceiling": noise_ceiling(answers, noise),
                     "n_masks": int(finite.sum()),
                     "n_queries": explained.n_queries,
                     "status": fidelity_status(found),

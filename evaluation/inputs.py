@@ -4,28 +4,65 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from piste._errors import InputError
 from piste.sampling.models.protocol import BlackBox
 from piste.sampling.models.remote import Concurrent
 from piste.sampling.records import Text
-from piste.sampling.store import AnswerStore, Stored, chosen_store, with_store
+from piste.sampling.store import (
+    AnswerStore,
+    Stored,
+    StoredTokenizing,
+    chosen_store,
+    with_store,
+)
+
+
+class Kept(NamedTuple):
+    """A model and the store that is around it, or within, if there is one."""
+
+    model: BlackBox
+    stored: Stored | StoredTokenizing | None
+
+    @property
+    def n_known(self) -> int:
+        """How many queries the store has answered by now."""
+        return 0 if self.stored is None else self.stored.n_known
+
+
+@contextmanager
+def kept_answers(box: BlackBox, store: str | PathLike[str] | AnswerStore | None) -> Iterator[Kept]:
+    """The model with a store around it, as the option ``store`` of `piste.explain` says."""
+    if store is not None and not isinstance(store, str | PathLike | AnswerStore):
+        raise InputError(
+            f"Got store={store!r}; expected a path, an open store, 'none', or None for the usual one."
+        )
+    with chosen_store(store, remote=isinstance(box, Concurrent)) as opened:
+        if opened is None:
+            yield Kept(box, None)
+        elif isinstance(box, Concurrent):
+            # Inside, so that each answer is kept as it comes.
+            inside: list[Stored] = []
+
+            def wrap(request: BlackBox) -> Stored:
+                inside.append(Stored(request, opened))
+                return inside[-1]
+
+            model = box.around(wrap)
+            yield Kept(model, inside[0])
+        else:
+            stored = with_store(box, opened)
+            yield Kept(stored, stored)
 
 
 @contextmanager
 def with_answers_kept(
     box: BlackBox, store: str | PathLike[str] | AnswerStore | None
 ) -> Iterator[BlackBox]:
-    """The model with a store around it, as the option ``store`` of `piste.explain` says."""
-    with chosen_store(store, remote=isinstance(box, Concurrent)) as opened:
-        if opened is None:
-            yield box
-        elif isinstance(box, Concurrent):
-            # Inside, so that each answer is kept as it comes.
-            yield box.around(lambda request: Stored(request, opened))
-        else:
-            yield with_store(box, opened)
+    """The model of `kept_answers` alone."""
+    with kept_answers(box, store) as kept:
+        yield kept.model
 
 
 def listed_texts(texts: object) -> list[Text]:

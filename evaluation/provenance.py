@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from piste.evaluation.spent import Spent
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import EPSILON
 from piste.surrogates.records import Explained, Failed, Options
@@ -33,8 +34,9 @@ def provenance(
     options: Options,
     fingerprint: str,
     fidelity: pd.DataFrame,
+    spent: Spent,
 ) -> dict[str, Any]:
-    """Model, options, budget spent, fidelity and versions: what ``out.meta.json`` holds."""
+    """Model, options, budget and money spent, fidelity and versions: what ``out.meta.json`` holds."""
     explained = [outcome for outcome in outcomes if isinstance(outcome, Explained)]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -46,6 +48,7 @@ def provenance(
         **options.plain(),
         "clip_epsilon": EPSILON,
         "n_queries": sum(outcome.n_queries for outcome in outcomes),
+        **spent.plain(),
         "n_clipped": sum(text.n_clipped for text in explained),
         "texts": [_text_meta(outcome, options.confidence) for outcome in outcomes],
         "fidelity": fidelity.to_dict(orient="records"),
@@ -82,6 +85,7 @@ def _text_meta(outcome: Explained | Failed, confidence: float) -> dict[str, obje
         "stopped": outcome.stopped,
         "n_clipped": outcome.n_clipped,
         "n_non_finite": _n_non_finite(outcome),
+        "noise_variance": None if outcome.noise_variance is None else outcome.noise_variance.tolist(),
         "output_kind": outcome.responses.kind,
         "space": outcome.space,
         "targets": list(outcome.targets),

@@ -1,6 +1,7 @@
 """What a terminal shows of a study."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from piste._errors import InputError
 from piste.evaluation.attributions import UNSEEN
 from piste.evaluation.fidelity import LOW, UNDEFINED
 from piste.evaluation.study import Study
@@ -81,11 +83,21 @@ def _one_line(token: str) -> str:
 
 def dry_run_report(model: BlackBox, texts: Sequence[str], options: Options) -> Text:
     """What explaining would take at most: queries and, of a remote model, requests, tokens and cost."""
-    planned = [planned_queries(model, text, options) for text in texts]
-    lines = Text(f"{sum(planned)} model queries at most, for {len(texts)} texts; nothing was sent")
+    asked: list[str] = []
+    planned: list[int] = []
+    refusals: list[str] = []
+    for text in texts:
+        try:
+            planned.append(planned_queries(model, text, options))
+            asked.append(text)
+        except InputError as error:
+            refusals.append(str(error))
+    lines = Text(f"{sum(planned)} model queries at most, for {len(asked)} texts; nothing was sent")
+    if refusals:
+        lines.append(f"\n{len(refusals)} of {len(texts)} texts would be refused; first: {refusals[0]}")
     if isinstance(model, Concurrent):
         before, after = split_context(options.context, "")
-        whole = [f"{before}{text}{after}" for text in texts]
+        whole = [f"{before}{text}{after}" for text in asked]
         found = estimate(model, whole, planned)
         lines.append(
             f"\n{found.n_requests} requests, about {found.input_tokens:.0f} tokens in (a fourth of the "
@@ -103,8 +115,7 @@ def _fidelity_lines(study: Study) -> Text:
         lines.append(f"? {'; '.join(sorted(doubtful))}\n", style="dim")
     for line in _fidelity_of_surrogates(study.fidelity):
         lines.append(line + "\n", style="dim")
-    n_queries = study.meta["n_queries"]
-    lines.append(f"{n_queries} model queries, at most {study.options.cap} per text", style="dim")
+    lines.append(_spent(study.meta, study.options.cap), style="dim")
     return lines
 
 
@@ -115,9 +126,10 @@ def _fidelity_of_surrogates(fidelity: pd.DataFrame) -> Iterator[str]:
             yield f"{name}: {_fidelity_of_one(rows.iloc[0])}"
         else:
             low, undefined = ((rows["status"] == status).sum() for status in (LOW, UNDEFINED))
+            most = _at_most(rows["ceiling"].median())
             yield (
-                f"{name}: median R² {rows['r2'].median():.2f} over {len(rows)} fits, {low} of them "
-                f"low, {undefined} undefined"
+                f"{name}: median R² {rows['r2'].median():.2f}{most} over {len(rows)} fits, {low} of "
+                f"them low, {undefined} undefined"
             )
 
 
@@ -127,4 +139,21 @@ def _fidelity_of_one(row: pd.Series) -> str:
         return f"R² undefined {where}: the model does not vary there"
     sampled = row["r2_low"] < row["r2_high"]
     interval = f" [{row['r2_low']:.2f}, {row['r2_high']:.2f}]" if sampled else ""
-    return f"R² {row['r2']:.2f}{interval} {where}"
+    return f"R² {row['r2']:.2f}{_at_most(row['ceiling'])}{interval} {where}"
+
+
+def _at_most(ceiling: float) -> str:
+    """What noise leaves to be reached; nothing where that is all, or not known."""
+    return f" of at most {ceiling:.2f}" if ceiling < 0.995 else ""
+
+
+def _spent(meta: Mapping[str, Any], cap: int) -> str:
+    """How many queries it took, how many of them the store spared, and what the others cost."""
+    line = f"{meta['n_queries']} model queries, at most {cap} per text"
+    if meta["n_known"]:
+        line += f"; {meta['n_known']} of them known from the store"
+    usage = meta["usage"]
+    if usage is not None:
+        line += f"; {usage['n_requests']} requests"
+        line += f", cost {usage['cost']:.4g}" if usage["cost"] else ""
+    return line

@@ -17,9 +17,10 @@ from piste.evaluation.attributions import attribution_table
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
 from piste.evaluation.fidelity import fidelity_table, low_fidelity
 from piste.evaluation.html import compact_html, report_html
-from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
+from piste.evaluation.inputs import kept_answers, listed_texts, text_names
 from piste.evaluation.plots import bars_file
 from piste.evaluation.provenance import provenance, remarks
+from piste.evaluation.spent import Spent, usage_since, usage_so_far
 from piste.sampling.collect import Progress
 from piste.sampling.masking import choose_masking
 from piste.sampling.models import load_model
@@ -29,6 +30,7 @@ from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text, with_fits
 from piste.surrogates.named import named_surrogates
+from piste.surrogates.noise import check_repeatable
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
 
@@ -52,6 +54,7 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     progress: Progress | None = None,
     confidence: float = 0.95,
     text_ids: Sequence[str] | None = None,
+    noise_probe: int = 0,
 ) -> "Study":
     """Fit surrogates to a model around each text, and attribute its answers to the text's units.
 
@@ -97,6 +100,12 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         Level of the intervals.
     text_ids
         Names of the texts in the tables; their positions by default.
+    noise_probe
+        How often to repeat the unmasked text, to learn how much the model's answers vary by themselves;
+        the variance then stands for every answer's, in intervals and in the ``ceiling`` of R2. Takes so
+        many queries of each text's budget, never answered from a store; 0 for none, else at least 4, and
+        10 are usual. For remote models, which may answer by a mixture of machines, or any that draw at
+        random. An ``openai`` model that samples its answers tells its noise without.
 
     Raises
     ------
@@ -125,18 +134,27 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         batch_size=batch_size,
         seed=seed,
         confidence=confidence,
+        noise_probe=noise_probe,
     )
+    if progress is not None and not callable(progress):
+        raise InputError(
+            f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
+        )
     box = load_model(model)
+    if noise_probe:
+        check_repeatable(box)
     choose_masking(masking, box)  # refuse before the first query
     listed = listed_texts(texts)
     names = text_names(text_ids, len(listed))
     outcomes = []
-    with with_answers_kept(box, store) as asked:
+    before = usage_so_far(box)
+    with kept_answers(box, store) as kept:
         for index, (name, text) in enumerate(zip(names, listed, strict=True)):
             hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
-            outcomes.append(explain_text(asked, text, name, options, hook))
+            outcomes.append(explain_text(kept.model, text, name, options, hook, repeated=box))
     _refuse_if_nothing_came_out(outcomes)
-    study = Study(outcomes, options, box.fingerprint)
+    spent = Spent(kept.n_known, usage_since(box, before))
+    study = Study(outcomes, options, box.fingerprint, spent)
     study.warn()
     return study
 
@@ -155,11 +173,16 @@ class Study:
     """
 
     def __init__(
-        self, outcomes: Sequence[Explained | Failed], options: Options, fingerprint: str
+        self,
+        outcomes: Sequence[Explained | Failed],
+        options: Options,
+        fingerprint: str,
+        spent: Spent | None = None,
     ) -> None:
         self.outcomes = list(outcomes)
         self.options = options
         self.fingerprint = fingerprint
+        self.spent = Spent() if spent is None else spent
 
     @cached_property
     def fidelity(self) -> pd.DataFrame:
@@ -234,12 +257,12 @@ class Study:
         ]
         _refuse_if_nothing_came_out(outcomes)
         options = replace(self.options, surrogates=chosen)
-        return Study(outcomes, options, self.fingerprint)
+        return Study(outcomes, options, self.fingerprint, self.spent)
 
     @property
     def meta(self) -> dict[str, Any]:
         """Where the numbers come from: model, options, budget spent, fidelity, versions."""
-        return provenance(self.outcomes, self.options, self.fingerprint, self.fidelity)
+        return provenance(self.outcomes, self.options, self.fingerprint, self.fidelity, self.spent)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the attributions as CSV, and `meta` beside them as ``NAME.meta.json``.
@@ -303,7 +326,7 @@ class Study:
         InputError
             If a surrogate is not one of piste's own, or the file cannot be written.
         """
-        content = pack(self.outcomes, self.options, self.fingerprint)
+        content = pack(self.outcomes, self.options, self.fingerprint, self.spent)
         write_files({Path(path): content})
 
     def warn(self) -> None:

@@ -190,10 +190,10 @@ class Slalom(RegressorMixin, BaseEstimator):
         """Standard errors, shape and units of ``attributions(kind)``, by the delta method.
 
         They hold whether or not the model is a SLALOM (the target is then the SLALOM that fits best
-        over the law of the masks), in the gauge, and include what the prior may have shrunk. Infinite
-        where the answers do not determine the number, as for every importance that is not identifiable.
-        NaN with more than one head: heads can swap, and no linearisation describes that. With
-        ``shared_importance`` each output is taken on its own, which errs on the large side.
+        over the law of the masks), in the gauge, and include what the prior may have shrunk. They come
+        from residuals, so noise of the answers is in them, and misfit stays in them when every mask was
+        asked. Infinite where the answers do not determine the number. NaN with more than one head: heads
+        can swap. With ``shared_importance`` each output is taken alone, which errs on the large side.
 
         Parameters
         ----------

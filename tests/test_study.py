@@ -712,6 +712,26 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"confidence": "high"}, "Got confidence='high'"),
     ({"target": "north"}, "Got target='north'; expected one of the outputs 0 'output'"),
     ({"context": "none"}, "Got a context"),
+    ({"context": 5}, "Got context=5; expected a template with one '{text}', or None"),
+    ({"store": 5}, "Got store=5; expected a path, an open store, 'none', or None"),
+    ({"progress": 5}, "Got progress=5; expected a function of"),
+    ({"units": 5}, "Got units=5; expected 'word', 'token', 'sentence', a function or spans"),
+    ({"masking": 5}, "Got masking=5; expected 'remove', 'mask-token', 'attention' or a string"),
+    ({"noise_probe": 3}, "Got noise_probe=3; expected 0 for none or at least 4 repeats"),
+    ({"noise_probe": -1}, "Got noise_probe=-1; expected a whole number of at least 0 repeats"),
+    (
+        {"noise_probe": 10, "budget": 11},
+        "Got budget=11; expected a whole number of at least 12 queries",
+    ),
+    (
+        {"budget": "auto", "design": "identify"},
+        "Got budget='auto' with design='identify'; expected a law",
+    ),
+    ({"budget": "auto", "design": "exhaustive"}, "Got budget='auto' with design='exhaustive'"),
+    (
+        {"budget": "auto", "design": Design(np.ones((1, 3), bool), "mine")},
+        "Got budget='auto' with design='mine'",
+    ),
 ]
 
 

@@ -45,6 +45,10 @@ ContextFile = Annotated[
 BatchSize = Annotated[int, typer.Option(help="Most texts in one model call.")]
 Seed = Annotated[int, typer.Option(help="The only source of randomness.")]
 Confidence = Annotated[float, typer.Option(help="Level of the intervals.")]
+NoiseProbe = Annotated[
+    int,
+    typer.Option(help="Repeat each unmasked text so often to learn the answers' own noise, e.g. 10."),
+]
 Store = Annotated[
     str | None,
     typer.Option(help="A file for the answers, or none; your cache folder for remote models."),
