@@ -11,7 +11,7 @@ from piste.evaluation.sets import find_set, prefix_set
 
 
 def additive(*weights: float) -> Callable[[BoolArray], FloatArray]:
-    return lambda masks: masks @ np.array(weights, dtype=np.float64)
+    return lambda masks: masks.astype(np.float64) @ np.array(weights, dtype=np.float64)
 
 
 class Game:
