@@ -126,6 +126,8 @@ class _Asking:
         design = self._drawn(law, n_units, min(enough, most) if rule else most // 2)
         while True:
             explained = with_fits(self._answered(found, design, _none(n_units)), options.surrogates)
+            if not explained.fits:
+                return explained  # more answers would not change why
             verdict = judge(explained.fits, rule, options.confidence, look)
             more = min(int(design.n_masks * verdict.growth) + 1, most) - design.n_masks
             if verdict.enough or more < PAIR or design.exhaustive:

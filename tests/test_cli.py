@@ -16,6 +16,10 @@ from typer.testing import CliRunner, Result
 from piste._errors import InputError
 from piste._inputs import read_inputs
 from piste.cli import app
+from piste.evaluation.report import dry_run_report
+from piste.sampling.models.callable import CallableModel
+from piste.surrogates import Lime
+from piste.surrogates.records import Options
 
 SENTENCE = "A gripping film."
 
@@ -485,3 +489,41 @@ def test_wrong_use_as_a_program(tmp_path: Path) -> None:
         "error: Got the file ?.csv, which does not exist; expected a file or a text. Check the path.\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_version() -> None:
+    result = piste("--version")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"piste \d+\.\d+\S*\n", result.stdout)
+
+
+def test_the_noise_probe_is_counted_and_kept(tmp_path: Path) -> None:
+    out = tmp_path / "a.csv"
+    result = explain("A gripping film.", "--noise-probe", "5", "--surrogate", "lime", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert "13 model queries, at most 1000 per text\n" in result.stdout
+    meta = json.loads((tmp_path / "a.meta.json").read_text())
+    assert meta["noise_probe"] == 5
+    assert meta["texts"][0]["noise_variance"] == [0.0]
+    assert meta["fidelity"][0]["ceiling"] == 1.0
+    planned = explain("A gripping film.", "--noise-probe", "5", "--dry-run")
+    assert planned.stdout.startswith("13 model queries at most")
+    refused(explain("A gripping film.", "--noise-probe", "2"), 2, "Got noise_probe=2; expected 0")
+
+
+def test_a_store_that_knows_is_said(tmp_path: Path) -> None:
+    again = [explain("A gripping film.", "--store", tmp_path / "a.sqlite") for _ in range(2)]
+    assert again[0].stdout.endswith("8 model queries, at most 1000 per text\n")
+    assert again[1].stdout.endswith(
+        "8 model queries, at most 1000 per text; 8 of them known from the store\n"
+    )
+
+
+def test_a_dry_run_says_what_would_be_refused() -> None:
+    options = Options({"lime": Lime()})
+    model = CallableModel(lambda texts: [0.0 for _ in texts])
+    report = dry_run_report(model, ["a good film", "word " * 2000, ""], options).plain
+    assert report.startswith(
+        "8 model queries at most, for 1 texts; nothing was sent\n2 of 3 texts would"
+    )
+    assert "refused; first: Got a text of 2000 units; expected at most 1500" in report

@@ -379,6 +379,19 @@ def test_an_estimator_that_raises_spoils_nothing() -> None:
     assert study.attributions["status"].str.startswith("error").sum() == 1
 
 
+@pytest.mark.parametrize("surrogate", ALL)
+@pytest.mark.parametrize("options", [{}, {"budget": 40}, {"budget": "auto"}], ids=str)
+def test_scores_too_large_to_be_squared_are_refused(surrogate: str, options: dict[str, Any]) -> None:
+    with pytest.raises(piste.InputError, match=r"Got a score of size 2e\+199; expected at most"):
+        piste.explain(
+            lambda texts: [1e200 / (5 + len(text)) for text in texts],
+            "a b c d e f",
+            surrogates=surrogate,
+            space="raw",
+            **options,
+        )
+
+
 def test_units_that_raise_spoil_nothing() -> None:
     def units(text: str) -> list[str]:
         if "bad" in text:

@@ -1,3 +1,4 @@
+import io
 import json
 import logging
 from collections.abc import Callable
@@ -6,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import piste
 from piste._errors import InputError, ModelError, PisteWarning
+from piste.evaluation.report import terminal_report
 from piste.sampling.models import Concurrent, estimate, load_model
 from piste.sampling.models._samples import sampling_errors
 
@@ -382,3 +385,58 @@ def test_pairs() -> None:
         model.score(["a"])
     with pytest.raises(InputError, match="Got a pair of texts for a question about a text"):
         opened(lambda _: answer).score([("a", "b")])
+
+
+# What a run took ------------------------------------------------------------------------------------
+
+
+def test_usage_is_that_of_the_run(tmp_path: Path) -> None:
+    answer = chat(("positive", 0.7), ("negative", 0.2))
+    model = opened(always(answer), price=(1000, 10_000, 0.5), concurrency=1)
+    model.score(["before"])
+    studies = [
+        piste.explain(model, "a good film", surrogates="lime", store=tmp_path / "a.sqlite")
+        for _ in range(2)
+    ]
+    first, second = (study.meta for study in studies)
+    assert (first["n_queries"], first["n_known"]) == (8, 0)
+    assert first["usage"] == {
+        "n_requests": 8,
+        "input_tokens": 400,
+        "output_tokens": 8,
+        "cost": pytest.approx(8 * (0.05 + 0.01 + 0.5)),
+        "n_bounded": 0,
+    }
+    assert (second["n_queries"], second["n_known"]) == (8, 8)
+    assert set(second["usage"].values()) == {0}
+    for study, end in zip(
+        studies,
+        ("; 8 requests, cost 4.48", "; 8 of them known from the store; 0 requests"),
+        strict=True,
+    ):
+        console = Console(width=200, file=io.StringIO())
+        console.print(terminal_report(study))
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert printed.endswith(f"8 model queries, at most 1000 per text{end}\n")
+    studies[0].save(tmp_path / "study")
+    assert piste.load_study(tmp_path / "study").meta["usage"] == first["usage"]
+
+
+def test_samples_reach_the_intervals_and_repeats_are_real_requests() -> None:
+    sent: list[Any] = []
+    answers = [said(*["positive"] * 3, "negative"), said("positive", *["negative"] * 3)]
+
+    def answer(_: Any) -> Any:
+        return answers[len(sent) % 2]
+
+    model = opened(answer, sent, scoring="samples", samples=4, concurrency=1)
+    study = piste.explain(
+        model, "a film", surrogates="shap", noise_probe=4, store="none", target="positive"
+    )
+    assert len(sent) == 4 + 4
+    assert study.meta["usage"]["n_requests"] == 8
+    # (3.5, 1.5) or (1.5, 3.5): the same variance of the log-odds either way, and four of them halved.
+    variance = 1 / 3.5 + 1 / 1.5
+    np.testing.assert_allclose(study.attributions["std_error"], np.sqrt(variance))
+    step = 2 * np.log(3.5 / 1.5)
+    assert study.meta["texts"][0]["noise_variance"] == pytest.approx([step**2 / 3])
