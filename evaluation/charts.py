@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from piste._errors import InputError
 from piste._typing import FloatArray
 from piste.evaluation.wording import number
 
@@ -85,10 +86,10 @@ def scatter_chart(rows: pd.DataFrame) -> Chart | None:
             x=_rounded(xs[i]),
             y=_rounded(ys[i]),
             token=token,
-            label=labels.get(i, ""),
+            label=labels[i][0] if i in labels else "",
             title=f"value {number(up[i])}, importance {number(across[i])}",
             settled=bool(known[i]),
-            anchor="end" if xs[i] > WIDTH / 2 else "start",
+            anchor=labels[i][1] if i in labels else "",
         )
         for i, token in enumerate(tokens)
     )
@@ -96,9 +97,9 @@ def scatter_chart(rows: pd.DataFrame) -> Chart | None:
 
 
 def settled(rows: pd.DataFrame) -> np.ndarray:
-    """Whether each score's interval lies on one side of 0, shape (n_rows,), bool."""
-    low, high = (rows[column].to_numpy(float) for column in ("ci_low", "ci_high"))
-    known: np.ndarray = (low > 0) | (high < 0)
+    """Whether each score is finite and its interval on one side of 0, shape (n_rows,), bool."""
+    score, low, high = (rows[column].to_numpy(float) for column in ("score", "ci_low", "ci_high"))
+    known: np.ndarray = np.isfinite(score) & ((low > 0) | (high < 0))
     return known
 
 
@@ -109,7 +110,18 @@ def curve_chart(title: str, table: pd.DataFrame) -> Chart | None:
     ----------
     table
         Columns ``x``, ``y``, ``surrogate`` and, where there is a band, ``low`` and ``high``.
+
+    Raises
+    ------
+    InputError
+        If a column is missing.
     """
+    missing = {"x", "y", "surrogate"} - set(table)
+    if missing:
+        raise InputError(
+            f"Got curves {title!r} without {', '.join(sorted(missing))}; expected the columns x, y, "
+            "surrogate and, for a band, low and high. Rename them."
+        )
     table = table[np.isfinite(table[["x", "y"]].to_numpy(float)).all(axis=1)]
     if not len(table):
         return None
@@ -174,21 +186,25 @@ def _ticks(low: float, high: float) -> FloatArray:
 
 
 def _tick(value: float) -> str:
-    return f"{value:.6g}".replace("-", "−")
+    return f"{value + 0.0:.6g}".replace("-", "−")  # no minus before zero
 
 
-def _labels(xs: FloatArray, ys: FloatArray, tokens: Sequence[str], order: np.ndarray) -> dict[int, str]:
-    """The words that fit beside their points without covering each other, weightiest first."""
-    taken: list[tuple[float, float, float, float]] = []
-    labels: dict[int, str] = {}
-    for i in order:
+def _labels(
+    xs: FloatArray, ys: FloatArray, tokens: Sequence[str], order: np.ndarray
+) -> dict[int, tuple[str, str]]:
+    """Words that fit left or right of their points without covering others', weightiest first."""
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in zip(xs, ys, strict=True)]
+    labels: dict[int, tuple[str, str]] = {}
+    for i in order[:_MOST_LABELS]:
         label = tokens[i] if len(tokens[i]) <= 18 else f"{tokens[i][:17]}…"
-        width = _ACROSS * len(label) + 8
-        left = xs[i] - width if xs[i] > WIDTH / 2 else xs[i]
-        box = (left, ys[i] - _LINE / 2, left + width, ys[i] + _LINE / 2)
-        if not any(_overlap(box, other) for other in taken) and len(labels) < _MOST_LABELS:
-            taken.append(box)
-            labels[int(i)] = label
+        width = _ACROSS * len(label)
+        for anchor, left in (("start", xs[i] + 5), ("end", xs[i] - 5 - width)):
+            box = (left, ys[i] - _LINE / 2, left + width, ys[i] + _LINE / 2)
+            inside = left > LEFT and left + width < WIDTH - RIGHT
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                labels[int(i)] = (label, anchor)
+                break
     return labels
 
 

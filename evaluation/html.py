@@ -50,12 +50,7 @@ def report_html(
 
 def compact_html(study: "Study") -> str:
     """The first explained text, for a notebook's output cell: no script, and styles that stay inside."""
-    sections, failed = sections_of(study, None, 1)
-    content = {
-        "section": next(iter(sections), None),
-        "failure": next(iter(failed), None),
-        "n_texts": len(study.outcomes),
-    }
+    content = {"section": sections_of(study, None, 1)[0], "n_texts": len(study.outcomes)}
     return _rendered("compact.html.j2", content)
 
 

@@ -8,9 +8,16 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from piste.evaluation.attributions import LOW_FIDELITY, UNSEEN
-from piste.evaluation.charts import Chart, scatter_chart, settled
+from piste.evaluation.charts import Chart, scatter_chart
 from piste.evaluation.fidelity import LOW, UNDEFINED
+from piste.evaluation.highlights import (
+    Layer,
+    advice,
+    highlighted,
+    records,
+    status_words,
+    without_fidelity,
+)
 from piste.evaluation.provenance import remarks
 from piste.evaluation.wording import interval, number
 from piste.surrogates.records import Explained, Failed
@@ -19,43 +26,14 @@ from piste.surrogates.slalom import Slalom
 if TYPE_CHECKING:
     from piste.evaluation.study import Study
 
-LEVELS = 9
-"""Strengths of a highlight."""
 SPACES = {"logit": "log-odds", "probability": "probability", "raw": "score"}
-KINDS = {
-    "coefficient": "Effect of keeping the unit, near the full text.",
-    "shapley": "The unit's fair share of the score's distance from that of nothing.",
-    "value": "The score that the unit pulls the text towards.",
-    "importance": "Log weight of the unit in the pooling; the mean is 0.",
-    "linear": "Value times weight: a crude single number.",
-    "removal": "Predicted fall of the score when this unit is removed.",
-}
 _SHOWN_FIRST = ("removal", "coefficient", "shapley")
-_UNSIGNED = ("importance",)
 _PER_TEXT = ("texts", "fidelity", "versions", "surrogates", "schema_version")
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of the text; `mark` holds the classes of a unit and is None between units."""
-
-    text: str
-    mark: str | None = None
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The text, highlighted by one kind of attribution; a pair has two parts."""
-
-    kind: str
-    about: str
-    parts: tuple[tuple[Piece, ...], ...]
-
-
-@dataclass(frozen=True)
 class Badge:
-    """How far a fit can be trusted."""
+    """How far a fit can be trusted: ``good``, ``low`` or ``undefined``, and the rest of the sentence."""
 
     verdict: str
     words: str
@@ -69,6 +47,7 @@ class Fit:
     badge: Badge
     layers: tuple[Layer, ...]
     chosen: int
+    advice: tuple[str, ...]
     additivity: str
     chart: Chart | None
 
@@ -103,8 +82,11 @@ class Failure:
 
     anchor: str
     text_id: str
+    begin: str
     parts: tuple[str, ...]
     message: str
+    target: str = "–"
+    score: str = "not explained"
 
 
 @dataclass(frozen=True)
@@ -116,8 +98,7 @@ class Page:
     n_texts: int
     n_shown: int
     n_queries: int
-    sections: tuple[Section, ...]
-    failed: tuple[Failure, ...]
+    sections: tuple[Section | Failure, ...]
     fidelity: tuple[tuple[str, ...], ...]
     remarks: tuple[str, ...]
     settings: tuple[tuple[str, str], ...]
@@ -125,16 +106,15 @@ class Page:
 
 def page_of(study: "Study", texts: Sequence[int | str] | None, most: int) -> Page:
     """The whole page; see `piste.evaluation.html.report_html`."""
-    sections, failed = sections_of(study, texts, most)
+    sections = sections_of(study, texts, most)
     meta = study.meta
     return Page(
         model=study.fingerprint,
         level=_level(study),
         n_texts=len(study.outcomes),
-        n_shown=len({section.text_id for section in sections}) + len(failed),
+        n_shown=len({section.text_id for section in sections}),
         n_queries=meta["n_queries"],
         sections=tuple(sections),
-        failed=tuple(failed),
         fidelity=tuple(_fidelity_rows(study.fidelity)),
         remarks=tuple(remarks(study.outcomes)),
         settings=tuple(_settings(meta)),
@@ -143,21 +123,30 @@ def page_of(study: "Study", texts: Sequence[int | str] | None, most: int) -> Pag
 
 def sections_of(
     study: "Study", texts: Sequence[int | str] | None, most: int
-) -> tuple[list[Section], list[Failure]]:
-    """A section per text and target, and what failed; the first `most` texts unless some are named."""
+) -> list[Section | Failure]:
+    """A section per text and target; the first `most` texts unless some are named."""
     chosen = study.outcomes[:most] if texts is None else [study.outcome(text) for text in texts]
     by_text = dict(list(study.attributions.groupby("text_id", sort=False)))
-    sections: list[Section] = []
-    failed: list[Failure] = []
+    sections: list[Section | Failure] = []
     for outcome in chosen:
         if isinstance(outcome, Failed):
-            anchor = f"failed-{len(failed)}"
-            failed.append(Failure(anchor, outcome.text_id, _parts(outcome.text), outcome.message))
+            sections.append(_failure(outcome, f"text-{len(sections)}"))
             continue
         for output in range(len(outcome.targets)):
             anchor = f"text-{len(sections)}"
             sections.append(_section(study, outcome, output, by_text[outcome.text_id], anchor))
-    return sections, failed
+    return sections
+
+
+def _failure(failed: Failed, anchor: str) -> Failure:
+    text = failed.text if isinstance(failed.text, tuple) else (failed.text,)
+    parts = tuple(part if isinstance(part, str) else repr(part) for part in text)
+    return Failure(anchor, failed.text_id, _begin(parts), parts, failed.message)
+
+
+def _begin(parts: Sequence[str]) -> str:
+    whole = " / ".join(parts)
+    return whole if len(whole) <= 80 else f"{whole[:79]}…"
 
 
 def _section(
@@ -167,13 +156,12 @@ def _section(
     rows = rows[rows["target"] == target]
     columns = tuple(dict.fromkeys(zip(rows["surrogate"], rows["kind"], strict=True)))
     level = _level(study)
-    whole = " / ".join(explained.units.parts)
     return Section(
         anchor=anchor,
         text_id=explained.text_id,
         target=target,
         score=_score(explained, output),
-        begin=whole if len(whole) <= 80 else f"{whole[:79]}…",
+        begin=_begin(explained.units.parts),
         facts=(
             f"{explained.units.n_units} units, {explained.n_queries} model queries, masks: "
             f"{explained.design}{', ' if explained.stopped else ''}{explained.stopped}"
@@ -203,7 +191,9 @@ def _score(explained: Explained, output: int) -> str:
 def _fit(study: "Study", explained: Explained, output: int, rows: pd.DataFrame, level: str) -> Fit:
     name = rows["surrogate"].iloc[0]
     kinds = list(dict.fromkeys(rows["kind"]))
-    layers = tuple(_layer(explained, rows[rows["kind"] == kind], kind, level) for kind in kinds)
+    layers = tuple(
+        highlighted(explained.units, rows[rows["kind"] == kind], kind, level) for kind in kinds
+    )
     first = next((kind for kind in _SHOWN_FIRST if kind in kinds), kinds[0])
     table = study.fidelity
     judged = table[
@@ -211,24 +201,32 @@ def _fit(study: "Study", explained: Explained, output: int, rows: pd.DataFrame, 
         & (table["surrogate"] == name)
         & (table["target"] == explained.targets[output])
     ]
-    badge = Badge("undefined", "fidelity not measured")
+    badge = Badge("undefined", "fidelity: not measured")
     if len(judged):
         badge = _badge(judged.iloc[0].to_dict())
     chart = scatter_chart(rows) if {"value", "importance"} <= set(kinds) else None
     additivity = _additivity(study, explained, output, name)
-    return Fit(name, badge, layers, kinds.index(first), additivity, chart)
+    return Fit(
+        name=name,
+        badge=badge,
+        layers=layers,
+        chosen=kinds.index(first),
+        advice=advice(rows["status"]),
+        additivity=additivity,
+        chart=chart,
+    )
 
 
 def _badge(row: Mapping[str, Any]) -> Badge:
     where = f"on {row['n_masks']} masks ({row['mask_law']})"
     if row["status"] == UNDEFINED:
-        return Badge("undefined", f"fidelity undefined: the model does not vary {where}")
+        return Badge("undefined", f"fidelity: the model does not vary {where}")
     sampled = row["r2_low"] < row["r2_high"]
     between = f" [{interval(row['r2_low'], row['r2_high'])}]" if sampled else ""
     ceiling = row.get("ceiling")
     bound = "" if ceiling is None or np.isnan(ceiling) else f"; ceiling {number(ceiling, signed=False)}"
     verdict = "low" if row["status"] == LOW else "good"
-    words = f"{verdict} fidelity: R² {number(row['r2'], signed=False)}{between} {where}{bound}"
+    words = f"fidelity: R² {number(row['r2'], signed=False)}{between} {where}{bound}"
     return Badge(verdict, words)
 
 
@@ -243,69 +241,6 @@ def _additivity(study: "Study", explained: Explained, output: int, name: str) ->
     )
 
 
-def _layer(explained: Explained, rows: pd.DataFrame, kind: str, level: str) -> Layer:
-    units = explained.units
-    marks = _marks(rows, kind)
-    titles = [_title(row, level) for row in _records(rows)]
-    parts = []
-    for segment, part in enumerate(units.parts):
-        pieces: list[Piece] = []
-        done = 0
-        for i in np.flatnonzero(units.segments == segment):
-            start, end = int(units.starts[i]), int(units.ends[i])
-            if start > done:
-                pieces.append(Piece(part[done:start]))
-            pieces.append(Piece(part[start:end], marks[i], titles[i]))
-            done = end
-        if done < len(part):
-            pieces.append(Piece(part[done:]))
-        parts.append(tuple(pieces))
-    return Layer(kind, KINDS.get(kind, ""), tuple(parts))
-
-
-def _marks(rows: pd.DataFrame, kind: str) -> list[str]:
-    """Classes of each unit: hue and strength where the sign is settled, a pattern where it is not.
-
-    The strongest highlight belongs to the largest settled magnitude, so that a number of which nothing
-    is known does not pale the others.
-    """
-    score = rows["score"].to_numpy(float)
-    known = settled(rows)
-    doubts = [_doubt(status) for status in rows["status"]]
-    trusted = known & np.array([not doubt for doubt in doubts], dtype=bool)
-    largest = abs(score[trusted]).max(initial=0.0)
-    return [
-        doubt or _mark(number, largest, kind, certain)
-        for number, doubt, certain in zip(score, doubts, known, strict=True)
-    ]
-
-
-def _mark(score: float, largest: float, kind: str, certain: bool) -> str:
-    if score == 0 or (kind in _UNSIGNED and certain and score < 0):
-        return ""
-    if not certain:
-        return "q"
-    strength = min(max(round(LEVELS * abs(score) / largest), 1), LEVELS)
-    return f"{'i' if kind in _UNSIGNED else 'r' if score > 0 else 'l'} s{strength}"
-
-
-def _doubt(status: str) -> str:
-    """``x`` beyond the model's window, ``d`` not determined; low fidelity is the badge's matter."""
-    if status == UNSEEN:
-        return "x"
-    return "d" if status.removesuffix(LOW_FIDELITY).strip("; ") not in ("", "ok") else ""
-
-
-def _title(row: Mapping[str, Any], level: str) -> str:
-    """What a unit says when pointed at, a line each."""
-    lines = [
-        number(row["score"]),
-        f"{level} interval {interval(row['ci_low'], row['ci_high'])}",
-        f"standard error {number(row['std_error'], signed=False)}",
-    ]
-    return "\n".join(lines if row["status"] == "ok" else [*lines, row["status"]])
-
-
 def _rows(rows: pd.DataFrame, columns: Sequence[tuple[str, str]]) -> Iterator[Row]:
     cells: list[list[tuple[str, str, str]]] = []
     for surrogate, kind in columns:
@@ -315,18 +250,14 @@ def _rows(rows: pd.DataFrame, columns: Sequence[tuple[str, str]]) -> Iterator[Ro
                 (
                     number(row["score"]),
                     interval(row["ci_low"], row["ci_high"]),
-                    "" if row["status"] == "ok" else row["status"],
+                    "".join(status_words(without_fidelity(row["status"]))),
                 )
-                for row in _records(own)
+                for row in records(own)
             ]
         )
     tokens = rows.drop_duplicates("unit")["token"]
     for token, *own_cells in zip(tokens, *cells, strict=True):
         yield Row(token, tuple(own_cells))
-
-
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in rows.to_dict(orient="records")]
 
 
 def _fidelity_rows(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
@@ -346,12 +277,6 @@ def _settings(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, ", ".join(f"{key}={value}" for key, value in parameters.items())
     for name, version in meta["versions"].items():
         yield name, str(version)
-
-
-def _parts(text: object) -> tuple[str, ...]:
-    """A text or pair as far as it is one."""
-    parts = text if isinstance(text, tuple) else (text,)
-    return tuple(part if isinstance(part, str) else repr(part) for part in parts)
 
 
 def _level(study: "Study") -> str:

@@ -18,7 +18,12 @@
     tip.replaceChildren(word, "\n" + unit.dataset.says);
     tip.hidden = false;
     unit.setAttribute("aria-describedby", "tip");
+    place(unit);
+  };
+
+  const place = (unit) => {
     const box = unit.getClientRects()[0];
+    if (!box || box.bottom < 0 || box.top > innerHeight) return hide();
     const own = tip.getBoundingClientRect();
     const left = Math.min(Math.max(8, box.left), document.documentElement.clientWidth - own.width - 8);
     const above = box.top - own.height;
@@ -31,10 +36,10 @@
 
   for (const words of document.querySelectorAll(".layer .words")) {
     const units = [...words.querySelectorAll("mark")];
-    units.forEach((unit, place) => {
+    units.forEach((unit, index) => {
       unit.dataset.says = unit.title; // without a script the browser shows the title
       unit.removeAttribute("title");
-      unit.tabIndex = place ? -1 : 0;
+      unit.tabIndex = index ? -1 : 0;
     });
     words.addEventListener("keydown", (event) => {
       let step = steps[event.key];
@@ -69,5 +74,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hide();
   });
-  document.addEventListener("scroll", hide, { passive: true, capture: true });
+  for (const event of ["scroll", "resize"]) {
+    addEventListener(event, () => shown && place(shown), { passive: true, capture: true });
+  }
 })();
