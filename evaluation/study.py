@@ -1,4 +1,4 @@
-"""Explain texts and hold what came out: tables, fitted surrogates, every answer, files."""
+"""What came out of explaining texts: tables, fitted surrogates, every answer, files."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,146 +17,21 @@ from piste.evaluation.attributions import attribution_table
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
 from piste.evaluation.fidelity import fidelity_table, low_fidelity
 from piste.evaluation.html import compact_html, report_html
-from piste.evaluation.inputs import kept_answers, listed_texts, text_names
+from piste.evaluation.inputs import with_answers_kept
+from piste.evaluation.lexicons import Lexicon
 from piste.evaluation.plots import bars_file
 from piste.evaluation.provenance import provenance, remarks
-from piste.evaluation.spent import Spent, usage_since, usage_so_far
-from piste.sampling.collect import Progress
-from piste.sampling.masking import choose_masking
+from piste.evaluation.rationales import Rationale
+from piste.evaluation.spent import Spent
+from piste.evaluation.tasks import Derived, Given, derive
 from piste.sampling.models import load_model
-from piste.sampling.records import Design, Responses, Text
-from piste.sampling.segment import UnitChoice
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.records import Responses
 from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
-from piste.surrogates.explain import explain_text, with_fits
+from piste.surrogates.explain import with_fits
 from piste.surrogates.named import named_surrogates
-from piste.surrogates.noise import check_repeatable
 from piste.surrogates.records import Explained, Failed, Options
-from piste.surrogates.rounds import AutoBudget
-
-
-def explain(  # noqa: PLR0913 - the one place where every option of a run is named
-    model: object,
-    texts: Text | Sequence[Text],
-    *,
-    surrogates: str | Surrogate | Sequence[str | Surrogate] = ("slalom",),
-    units: UnitChoice = "word",
-    masking: str = "remove",
-    design: str | Design = "auto",
-    budget: int | Literal["auto"] | AutoBudget = 1000,
-    target: int | str | None = None,
-    space: str = "logit",
-    tie_repeats: bool = False,
-    context: str | None = None,
-    batch_size: int = 64,
-    seed: int = 0,
-    store: str | PathLike[str] | AnswerStore | None = None,
-    progress: Progress | None = None,
-    confidence: float = 0.95,
-    text_ids: Sequence[str] | None = None,
-    noise_probe: int = 0,
-) -> "Study":
-    """Fit surrogates to a model around each text, and attribute its answers to the text's units.
-
-    Parameters
-    ----------
-    model
-        A loaded model, a URI such as ``builtin:sentiment`` or ``hf:PATH``, or any callable from
-        ``list[str]`` to an array (n,), (n, 1) or (n, k).
-    texts
-        One text, a pair (premise, hypothesis), or a list of either.
-    surrogates
-        ``lime``, ``shap``, ``slalom`` or estimator objects; all are fitted to the same answers.
-    units
-        What is masked as a whole: ``word``, ``token`` (the model's own), ``sentence``, a function from
-        a text to substrings or spans, or the spans ``[(start, end), ...]`` themselves.
-    masking
-        ``remove``, ``mask-token``, ``attention``, or a string to put in the place of each masked unit.
-    design
-        The law of the masks: ``auto`` or a name of `piste.sampling.designs.DESIGNS`, or a Design.
-    budget
-        Upper bound on distinct model queries per text, held-out masks included; or ``auto`` (an
-        AutoBudget with its defaults) to ask in rounds until every interval is narrow enough.
-    target
-        The predicted class by default; an index, a label, or ``all``.
-    space
-        ``logit`` (one-vs-rest log-odds), ``probability`` or ``raw``; a model whose numbers are neither
-        log-odds nor probabilities is explained raw.
-    tie_repeats
-        Whether units of the same text share their parameters (SLALOM as published; LIME likewise).
-    context
-        A template around the explained text with one ``{text}``; never masked.
-    batch_size
-        The most texts in one call of the model.
-    seed
-        The only source of randomness; no global generator is read or changed.
-    store
-        A file that keeps the model's answers, so that nothing is asked twice, by no later run either.
-        None keeps a remote model's answers in the user's cache folder and a local one's nowhere;
-        ``none`` keeps none.
-    progress
-        Called with (queries done, upper bound on queries).
-    confidence
-        Level of the intervals.
-    text_ids
-        Names of the texts in the tables; their positions by default.
-    noise_probe
-        How often to repeat the unmasked text, to learn how much the model's answers vary by themselves;
-        the variance then stands for every answer's, in intervals and in the ``ceiling`` of R2. Takes so
-        many queries of each text's budget, never answered from a store; 0 for none, else at least 4, and
-        10 are usual. For remote models, which may answer by a mixture of machines, or any that draw at
-        random. An ``openai`` model that samples its answers tells its noise without.
-
-    Raises
-    ------
-    InputError
-        If an option cannot be used, or no text could be explained because of its content.
-    ModelError
-        If the model fails on every text. Where only some texts fail, their rows carry a status.
-
-    Examples
-    --------
-    >>> study = explain(lambda texts: [float("good" in text) for text in texts], "a good film",
-    ...                 surrogates="shap", space="raw")
-    >>> study.attributions[["token", "score"]].round(6).replace(0, 0).values.tolist()
-    [['a', 0.0], ['good', 1.0], ['film', 0.0]]
-    """
-    options = Options(
-        named_surrogates(surrogates),
-        units=units,
-        masking=masking,
-        design=design,
-        budget=AutoBudget() if budget == "auto" else budget,
-        target=target,
-        space=space,
-        tie_repeats=tie_repeats,
-        context=context,
-        batch_size=batch_size,
-        seed=seed,
-        confidence=confidence,
-        noise_probe=noise_probe,
-    )
-    if progress is not None and not callable(progress):
-        raise InputError(
-            f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
-        )
-    box = load_model(model)
-    if noise_probe:
-        check_repeatable(box)
-    choose_masking(masking, box)  # refuse before the first query
-    listed = listed_texts(texts)
-    names = text_names(text_ids, len(listed))
-    outcomes = []
-    before = usage_so_far(box)
-    with kept_answers(box, store) as kept:
-        for index, (name, text) in enumerate(zip(names, listed, strict=True)):
-            hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
-            outcomes.append(explain_text(kept.model, text, name, options, hook, repeated=box))
-    _refuse_if_nothing_came_out(outcomes)
-    spent = Spent(kept.n_known, usage_since(box, before))
-    study = Study(outcomes, options, box.fingerprint, spent)
-    study.warn()
-    return study
 
 
 class Study:
@@ -170,6 +45,8 @@ class Study:
         One row per text, target and surrogate: agreement with the model on held-out masks.
     responses
         One row per text and mask: what was kept, what it was used for, what the model answered.
+    model
+        What was asked, as long as the study lives; None after `piste.load_study`.
     """
 
     def __init__(
@@ -178,11 +55,13 @@ class Study:
         options: Options,
         fingerprint: str,
         spent: Spent | None = None,
+        model: BlackBox | None = None,
     ) -> None:
         self.outcomes = list(outcomes)
         self.options = options
         self.fingerprint = fingerprint
         self.spent = Spent() if spent is None else spent
+        self.model = model
 
     @cached_property
     def fidelity(self) -> pd.DataFrame:
@@ -242,6 +121,57 @@ class Study:
             )
         return outcome.fits[name]
 
+    def attribution_for(
+        self,
+        task: str,
+        *,
+        model: object | None = None,
+        rationales: Sequence[Rationale] | None = None,
+        lexicon: Lexicon | Mapping[str, Lexicon] | None = None,
+        max_calls: int = 100,
+        store: str | PathLike[str] | AnswerStore | None = None,
+    ) -> Derived:
+        """The attribution that serves a task, measured against every other that the study has.
+
+        Parameters
+        ----------
+        task
+            One of `piste.evaluation.tasks.TASKS`: ``removal-effects``, ``sufficient-set``, ``flip-set``,
+            ``human-attention``, ``class-words`` or ``fair-credit``.
+        model
+            What verifies sets, a model as `piste.explain` takes it; the one that was explained by
+            default.
+        rationales
+            What people marked, for ``human-attention``; from `piste.evaluation.read_rationales`.
+        lexicon
+            Weights of words, for ``class-words``; from `piste.evaluation.naive_bayes_log_odds`.
+        max_calls
+            The most model queries that searching one text's set takes; each ranking takes a few more.
+        store
+            Where the model's answers are kept, as in `piste.explain`.
+
+        Raises
+        ------
+        InputError
+            If there is no such task, or it needs something that was not given.
+
+        Examples
+        --------
+        >>> from piste import explain
+        >>> study = explain(lambda texts: [2 * text.count("good") - 1 for text in texts],
+        ...                 "a good film", space="raw", surrogates=("lime", "slalom"))
+        >>> study.attribution_for("flip-set").sets[["tokens", "status"]].values.tolist()
+        [[['good'], 'verified']]
+        """
+        box = self.model if model is None else load_model(model)
+        explained = [text for text in self._explained() if text.fits]
+        if box is None:
+            given = Given(None, rationales, lexicon, max_calls, self.options.seed)
+            return derive(task, explained, self.options, self.attributions, given)
+        with with_answers_kept(box, store) as asked:
+            given = Given(asked, rationales, lexicon, max_calls, self.options.seed)
+            return derive(task, explained, self.options, self.attributions, given)
+
     def refit(self, surrogates: str | Surrogate | Sequence[str | Surrogate]) -> "Study":
         """The same answers with other surrogates fitted to them; costs no query.
 
@@ -255,9 +185,9 @@ class Study:
             outcome if isinstance(outcome, Failed) else with_fits(outcome, chosen)
             for outcome in self.outcomes
         ]
-        _refuse_if_nothing_came_out(outcomes)
+        refuse_if_nothing_came_out(outcomes)
         options = replace(self.options, surrogates=chosen)
-        return Study(outcomes, options, self.fingerprint, self.spent)
+        return Study(outcomes, options, self.fingerprint, self.spent, self.model)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -360,12 +290,8 @@ def _answer_rows(text_id: str, use: str, answers: Responses) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(columns), scores], axis=1)
 
 
-def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progress:
-    """Progress over all texts from that of one."""
-    return lambda done, _: progress(index * budget + done, n_texts * budget)
-
-
-def _refuse_if_nothing_came_out(outcomes: Sequence[Explained | Failed]) -> None:
+def refuse_if_nothing_came_out(outcomes: Sequence[Explained | Failed]) -> None:
+    """An error where no surrogate was fitted to any text."""
     if any(isinstance(outcome, Explained) and outcome.fits for outcome in outcomes):
         return
     first = outcomes[0]

@@ -7,7 +7,8 @@
 """
 
 from piste._errors import InputError, ModelError, PisteError, PisteWarning
-from piste.evaluation.study import Study, explain, load_study
+from piste.evaluation.explaining import explain
+from piste.evaluation.study import Study, load_study
 from piste.sampling.models import load_model
 from piste.surrogates.rounds import AutoBudget
 

@@ -21,10 +21,10 @@ from piste._fidelity_cli import fidelity
 from piste._inputs import read_inputs
 from piste._setup import budget_of, check_outputs, opened_model, read_context
 from piste._store_cli import app as store_app
+from piste.evaluation.explaining import explain as explain_texts
 from piste.evaluation.export import meta_path
 from piste.evaluation.plots import check_ending
 from piste.evaluation.report import dry_run_report, terminal_report
-from piste.evaluation.study import explain as explain_texts
 from piste.sampling.collect import stderr_progress
 from piste.sampling.models import ADAPTERS
 from piste.surrogates.named import named_surrogates

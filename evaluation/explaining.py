@@ -1,0 +1,151 @@
+"""Explain texts: the one function that most users need."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Literal
+
+from piste._errors import InputError
+from piste.evaluation.inputs import kept_answers, listed_texts, text_names
+from piste.evaluation.spent import Spent, usage_since, usage_so_far
+from piste.evaluation.study import Study, refuse_if_nothing_came_out
+from piste.sampling.collect import Progress
+from piste.sampling.masking import choose_masking
+from piste.sampling.models import load_model
+from piste.sampling.records import Design, Text
+from piste.sampling.segment import UnitChoice
+from piste.sampling.store import AnswerStore
+from piste.surrogates.base import Surrogate
+from piste.surrogates.explain import explain_text
+from piste.surrogates.named import named_surrogates
+from piste.surrogates.noise import check_repeatable
+from piste.surrogates.records import Options
+from piste.surrogates.rounds import AutoBudget
+
+
+def explain(  # noqa: PLR0913 - the one place where every option of a run is named
+    model: object,
+    texts: Text | Sequence[Text],
+    *,
+    surrogates: str | Surrogate | Sequence[str | Surrogate] = ("slalom",),
+    units: UnitChoice = "word",
+    masking: str = "remove",
+    design: str | Design = "auto",
+    budget: int | Literal["auto"] | AutoBudget = 1000,
+    target: int | str | None = None,
+    space: str = "logit",
+    tie_repeats: bool = False,
+    context: str | None = None,
+    batch_size: int = 64,
+    seed: int = 0,
+    store: str | PathLike[str] | AnswerStore | None = None,
+    progress: Progress | None = None,
+    confidence: float = 0.95,
+    text_ids: Sequence[str] | None = None,
+    noise_probe: int = 0,
+) -> Study:
+    """Fit surrogates to a model around each text, and attribute its answers to the text's units.
+
+    Parameters
+    ----------
+    model
+        A loaded model, a URI such as ``builtin:sentiment`` or ``hf:PATH``, or any callable from
+        ``list[str]`` to an array (n,), (n, 1) or (n, k).
+    texts
+        One text, a pair (premise, hypothesis), or a list of either.
+    surrogates
+        ``lime``, ``shap``, ``slalom`` or estimator objects; all are fitted to the same answers.
+    units
+        What is masked as a whole: ``word``, ``token`` (the model's own), ``sentence``, a function from
+        a text to substrings or spans, or the spans ``[(start, end), ...]`` themselves.
+    masking
+        ``remove``, ``mask-token``, ``attention``, or a string to put in the place of each masked unit.
+    design
+        The law of the masks: ``auto`` or a name of `piste.sampling.designs.DESIGNS`, or a Design.
+    budget
+        Upper bound on distinct model queries per text, held-out masks included; or ``auto`` (an
+        AutoBudget with its defaults) to ask in rounds until every interval is narrow enough.
+    target
+        The predicted class by default; an index, a label, or ``all``.
+    space
+        ``logit`` (one-vs-rest log-odds), ``probability`` or ``raw``; a model whose numbers are neither
+        log-odds nor probabilities is explained raw.
+    tie_repeats
+        Whether units of the same text share their parameters (SLALOM as published; LIME likewise).
+    context
+        A template around the explained text with one ``{text}``; never masked.
+    batch_size
+        The most texts in one call of the model.
+    seed
+        The only source of randomness; no global generator is read or changed.
+    store
+        A file that keeps the model's answers, so that nothing is asked twice, by no later run either.
+        None keeps a remote model's answers in the user's cache folder and a local one's nowhere;
+        ``none`` keeps none.
+    progress
+        Called with (queries done, upper bound on queries).
+    confidence
+        Level of the intervals.
+    text_ids
+        Names of the texts in the tables; their positions by default.
+    noise_probe
+        How often to repeat the unmasked text, to learn how much the model's answers vary by themselves;
+        the variance then stands for every answer's, in intervals and in the ``ceiling`` of R2. Takes so
+        many queries of each text's budget, never answered from a store; 0 for none, else at least 4, and
+        10 are usual. For remote models, which may answer by a mixture of machines, or any that draw at
+        random. An ``openai`` model that samples its answers tells its noise without.
+
+    Raises
+    ------
+    InputError
+        If an option cannot be used, or no text could be explained because of its content.
+    ModelError
+        If the model fails on every text. Where only some texts fail, their rows carry a status.
+
+    Examples
+    --------
+    >>> study = explain(lambda texts: [float("good" in text) for text in texts], "a good film",
+    ...                 surrogates="shap", space="raw")
+    >>> study.attributions[["token", "score"]].round(6).replace(0, 0).values.tolist()
+    [['a', 0.0], ['good', 1.0], ['film', 0.0]]
+    """
+    options = Options(
+        named_surrogates(surrogates),
+        units=units,
+        masking=masking,
+        design=design,
+        budget=AutoBudget() if budget == "auto" else budget,
+        target=target,
+        space=space,
+        tie_repeats=tie_repeats,
+        context=context,
+        batch_size=batch_size,
+        seed=seed,
+        confidence=confidence,
+        noise_probe=noise_probe,
+    )
+    if progress is not None and not callable(progress):
+        raise InputError(
+            f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
+        )
+    box = load_model(model)
+    if noise_probe:
+        check_repeatable(box)
+    choose_masking(masking, box)  # refuse before the first query
+    listed = listed_texts(texts)
+    names = text_names(text_ids, len(listed))
+    outcomes = []
+    before = usage_so_far(box)
+    with kept_answers(box, store) as kept:
+        for index, (name, text) in enumerate(zip(names, listed, strict=True)):
+            hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
+            outcomes.append(explain_text(kept.model, text, name, options, hook, repeated=box))
+    refuse_if_nothing_came_out(outcomes)
+    spent = Spent(kept.n_known, usage_since(box, before))
+    study = Study(outcomes, options, box.fingerprint, spent, box)
+    study.warn()
+    return study
+
+
+def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progress:
+    """Progress over all texts from that of one."""
+    return lambda done, _: progress(index * budget + done, n_texts * budget)

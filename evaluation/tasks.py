@@ -1,0 +1,261 @@
+"""What an attribution is for: tasks, the kind that serves each, and how its success is measured."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pandas as pd
+
+from piste._errors import InputError
+from piste.evaluation.agreement import lexicon_agreement, rationale_agreement
+from piste.evaluation.lexicons import Lexicon
+from piste.evaluation.rationales import Rationale
+from piste.evaluation.sets import Goal
+from piste.evaluation.task_measures import efficiency_gaps, removal_errors
+from piste.evaluation.task_sets import SET_COLUMNS, derive_sets
+from piste.sampling.models.protocol import BlackBox
+from piste.surrogates.records import Explained, Options
+
+ALTERNATIVE_COLUMNS = ("text", "target", "surrogate", "kind", "metric", "value", "status")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One use of an attribution.
+
+    Parameters
+    ----------
+    name
+        As `piste.evaluation.study.Study.attribution_for` takes it.
+    question
+        What the user asks.
+    serves
+        (surrogate, kind) that answer it, the best first; the first that a study has is taken.
+    metric
+        The measure by which it and its alternatives are judged.
+    lower_is_better
+        Which way the measure goes.
+    why
+        Why this kind, and what the measure is.
+    """
+
+    name: str
+    question: str
+    serves: tuple[tuple[str, str], ...]
+    metric: str
+    lower_is_better: bool
+    why: str
+
+
+_REMOVAL = ("slalom", "removal")
+_COEFFICIENT = ("lime", "coefficient")
+_SHAPLEY = ("shap", "shapley")
+_ALL = (
+    Task(
+        "removal-effects",
+        "How much does the score fall when these units are removed?",
+        (_REMOVAL, _COEFFICIENT, _SHAPLEY),
+        "mse",
+        True,
+        "SLALOM's removal values follow how the rest of the text is pooled again. Judged by the squared "
+        "error of predicted falls on the held-out masks: sums of scores, or the surrogate's own prediction.",
+    ),
+    Task(
+        "sufficient-set",
+        "Which few units alone keep the prediction?",
+        (_REMOVAL, _SHAPLEY, _COEFFICIENT),
+        "set size",
+        True,
+        "No ranking is right for sets: they are searched on the most faithful fit and verified by the "
+        "model. Judged by the size of the smallest verified set; a ranking's is its smallest prefix.",
+    ),
+    Task(
+        "flip-set",
+        "Which few units change the prediction when they are removed?",
+        (_REMOVAL, _SHAPLEY, _COEFFICIENT),
+        "set size",
+        True,
+        "As for sufficient sets, with the units removed instead of kept.",
+    ),
+    Task(
+        "human-attention",
+        "Which words would a person mark as the reason?",
+        (("slalom", "linear"), _SHAPLEY, _COEFFICIENT),
+        "roc_auc",
+        False,
+        "Judged by the ROC-AUC of scores against marked units, document by document; needs rationales.",
+    ),
+    Task(
+        "class-words",
+        "Which words speak for a class, over a whole corpus?",
+        (("slalom", "linear"), _COEFFICIENT, _SHAPLEY),
+        "spearman",
+        False,
+        "Judged by the rank correlation with words' log-odds between the classes; needs a lexicon, such as "
+        "naive_bayes_log_odds gives.",
+    ),
+    Task(
+        "fair-credit",
+        "What is each unit's share of the score?",
+        (_SHAPLEY, ("slalom", "shapley"), _COEFFICIENT),
+        "efficiency gap",
+        True,
+        "The Shapley value is the only division that is efficient, symmetric and additive. Judged by how "
+        "far the scores' sum is from f(text) - f(nothing), relative to it.",
+    ),
+)
+TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in _ALL})
+"""Every task by its name."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The attribution that serves a task, and how its alternatives did.
+
+    Parameters
+    ----------
+    task
+        What it is for.
+    attributions
+        Rows of the study's table: for each text the kind that serves the task. For sets, ``chosen`` says
+        which units are in.
+    alternatives
+        Columns `ALTERNATIVE_COLUMNS`: the task's measure for every surrogate and kind of every text.
+    sets
+        Of the tasks about sets: what was found, columns `piste.evaluation.task_sets.SET_COLUMNS`.
+    """
+
+    task: Task
+    attributions: pd.DataFrame
+    alternatives: pd.DataFrame
+    sets: pd.DataFrame
+
+    def ranking(self) -> pd.DataFrame:
+        """Median measure of each surrogate and kind over texts, best first, with what is undefined counted."""
+        rows = [
+            {
+                "surrogate": surrogate,
+                "kind": kind,
+                self.task.metric: own["value"].median(),
+                "n": len(own),
+                "n_undefined": int(own["value"].isna().sum()),
+            }
+            for (surrogate, kind), own in self.alternatives.groupby(["surrogate", "kind"], sort=False)
+        ]
+        table = pd.DataFrame(rows, columns=["surrogate", "kind", self.task.metric, "n", "n_undefined"])
+        ascending = self.task.lower_is_better
+        return table.sort_values(
+            self.task.metric, ascending=ascending, kind="stable", ignore_index=True
+        )
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a task can need beside a study's answers; see `piste.evaluation.study.Study.attribution_for`."""
+
+    model: BlackBox | None = None
+    rationales: Sequence[Rationale] | None = None
+    lexicon: Lexicon | Mapping[str, Lexicon] | None = None
+    max_calls: int = 100
+    seed: int = 0
+
+
+def derive(
+    task: str,
+    explained: Sequence[Explained],
+    options: Options,
+    attributions: pd.DataFrame,
+    given: Given,
+) -> Derived:
+    """The attribution for a task, measured against its alternatives.
+
+    Raises
+    ------
+    InputError
+        If there is no such task, it needs something that was not given, or no fitted surrogate serves it.
+    """
+    if task not in TASKS:
+        raise InputError(f"Got task={task!r}; expected one of {', '.join(map(repr, TASKS))}.")
+    chosen = TASKS[task]
+    fitted = attributions[attributions["target"] != ""]
+    sets = pd.DataFrame(columns=list(SET_COLUMNS))
+    if task in ("sufficient-set", "flip-set"):
+        goal: Goal = "sufficient" if task == "sufficient-set" else "flip"
+        sets, alternatives = derive_sets(explained, options, fitted, goal, given.model, given.max_calls)
+    else:
+        alternatives = _MEASURES[task](explained, fitted, given)
+    alternatives = alternatives[alternatives["metric"] == chosen.metric]
+    served = _serving(chosen, fitted)
+    if len(sets):
+        served = _with_chosen(served, sets)
+    columns = list(ALTERNATIVE_COLUMNS)
+    return Derived(chosen, served, alternatives[columns].reset_index(drop=True), sets)
+
+
+def _serving(task: Task, fitted: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the first kind that serves the task, text by text."""
+    found = []
+    for _, rows in fitted.groupby(["text_id", "target"], sort=False):
+        for surrogate, kind in task.serves:
+            own = rows[(rows["surrogate"] == surrogate) & (rows["kind"] == kind)]
+            if len(own):
+                found.append(own)
+                break
+    if not found:
+        names = ", ".join(f"{surrogate!r} ({kind})" for surrogate, kind in task.serves)
+        raise InputError(
+            f"Got a study without a surrogate for {task.name!r}; expected {names}. Use study.refit(...)."
+        )
+    return pd.concat(found, ignore_index=True)
+
+
+def _with_chosen(served: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame:
+    """Which units are in the set that was found."""
+    members = {
+        (row["text"], row["target"], unit)
+        for row in sets[sets["surrogate"] != ""].to_dict(orient="records")
+        for unit in row["units"]
+    }
+    keys = zip(served["text_id"], served["target"], served["unit"], strict=True)
+    return served.assign(chosen=[key in members for key in keys])
+
+
+def _human(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
+    del explained
+    if given.rationales is None:
+        raise InputError(
+            "Got no rationales for 'human-attention'; expected what people marked in these texts: "
+            "rationales=read_rationales(path)."
+        )
+    return rationale_agreement(fitted, given.rationales, seed=given.seed)
+
+
+def _class_words(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
+    del explained
+    if given.lexicon is None:
+        raise InputError(
+            "Got no lexicon for 'class-words'; expected weights of words: "
+            "lexicon=naive_bayes_log_odds(texts, labels)."
+        )
+    return lexicon_agreement(fitted, given.lexicon)
+
+
+def _removal(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
+    del fitted, given
+    return removal_errors(explained)
+
+
+def _credit(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
+    del fitted, given
+    return efficiency_gaps(explained)
+
+
+_Measure = Callable[[Sequence[Explained], pd.DataFrame, Given], pd.DataFrame]
+_MEASURES: Mapping[str, _Measure] = MappingProxyType(
+    {
+        "removal-effects": _removal,
+        "human-attention": _human,
+        "class-words": _class_words,
+        "fair-credit": _credit,
+    }
+)

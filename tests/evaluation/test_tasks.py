@@ -1,0 +1,184 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import piste
+from piste._errors import InputError
+from piste.evaluation.rationales import Rationale
+from piste.evaluation.study import Study
+from piste.evaluation.tasks import TASKS
+
+WEIGHTS = {"good": 2.0, "fine": 1.0, "bad": -1.5, "dull": -1.0}
+TEXTS = [
+    "a good film with a fine plot and one dull actor",
+    "bad plot but fine and good actors all over",
+]
+
+
+def additive(texts: Sequence[str]) -> list[float]:
+    return [sum(WEIGHTS.get(word, 0.0) for word in text.split()) - 0.2 for text in texts]
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    # 10 and 8 words: not all masks are asked of the first
+    return piste.explain(
+        piste.load_model(additive, kind="logit"),
+        TEXTS,
+        surrogates=("lime", "shap", "slalom"),
+        budget=200,
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "size", "tokens"), [("sufficient-set", 1, "good"), ("flip-set", 1, "good")]
+)
+def test_sets_are_the_smallest_and_verified(study: Study, task: str, size: int, tokens: str) -> None:
+    found = study.attribution_for(task)
+    assert list(found.sets["status"]) == ["verified", "verified"]
+    first = found.sets.iloc[0]
+    assert first["size"] == size
+    assert tokens in first["tokens"]
+    kept = [
+        word
+        for i, word in enumerate(TEXTS[0].split())
+        if (i in first["units"]) == (task == "sufficient-set")
+    ]
+    assert first["score"] == pytest.approx(additive([" ".join(kept)])[0])
+    assert (first["score"] >= 0) == (task == "sufficient-set")
+    chosen = found.attributions[found.attributions["chosen"]]
+    assert list(chosen[chosen["text_id"] == "0"]["unit"]) == first["units"]
+    # No ranking does it with fewer.
+    sizes = found.alternatives[found.alternatives["text"] == "0"].set_index("kind")["value"]
+    assert sizes["(search)"] == sizes.min()
+    assert found.ranking().iloc[0]["set size"] == found.ranking()["set size"].min()
+
+
+def test_verification_asks_nothing_twice() -> None:
+    asked: list[str] = []
+
+    def counted(texts: Sequence[str]) -> list[float]:
+        asked.extend(texts)
+        return additive(texts)
+
+    study = piste.explain(piste.load_model(counted, kind="logit"), TEXTS[0], budget=200)
+    before = len(asked)
+    study.attribution_for("flip-set")
+    # Rankings of five kinds are bisected over 10 units, and the search is about few sets.
+    assert len(asked) - before < 40
+    assert set(asked[:before]).isdisjoint(asked[before:])
+
+
+def test_without_a_model_sets_are_said_to_be_unverified(study: Study, tmp_path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    study.save(tmp_path / "study")
+    loaded = piste.load_study(tmp_path / "study")
+    found = loaded.attribution_for("flip-set")
+    assert set(found.sets["status"]) == {"unverified"}
+    rankings = found.alternatives[found.alternatives["kind"] != "(search)"]
+    assert rankings["value"].isna().all()
+    assert (rankings["status"] == "undefined: needs model=").all()
+    verified = loaded.attribution_for("flip-set", model=piste.load_model(additive, kind="logit"))
+    assert set(verified.sets["status"]) == {"verified"}
+
+
+def test_removal_effects_of_an_additive_model(study: Study) -> None:
+    found = study.attribution_for("removal-effects")
+    assert set(found.attributions["kind"]) == {"removal"}
+    errors = found.alternatives[found.alternatives["text"] == "0"].set_index(["surrogate", "kind"])[
+        "value"
+    ]
+    # Sums of SHAP's values, and its predictions, are exact for an additive model: both say the same.
+    assert errors["shap", "shapley"] < 1e-18
+    assert errors["shap", "(prediction)"] == pytest.approx(errors["shap", "shapley"], abs=1e-18)
+    assert errors["slalom", "value"] > errors["slalom", "(prediction)"]
+
+
+def test_fair_credit_adds_up(study: Study) -> None:
+    found = study.attribution_for("fair-credit")
+    assert set(found.attributions["surrogate"]) == {"shap"}
+    gaps = found.alternatives.set_index(["surrogate", "kind"])["value"]
+    assert (gaps.loc[("shap", "shapley")] < 1e-12).all()
+    assert (gaps.loc[("slalom", "value")] > 0.01).all()
+
+
+def test_human_attention_needs_rationales_and_is_judged_by_them(study: Study) -> None:
+    with pytest.raises(InputError, match="rationales=read_rationales"):
+        study.attribution_for("human-attention")
+    marks = [Rationale("0", ((2, 6), (19, 23)), text=TEXTS[0]), Rationale("1", (), text=TEXTS[1])]
+    found = study.attribution_for("human-attention", rationales=marks)
+    shap = found.alternatives[found.alternatives["surrogate"] == "shap"].set_index("text")
+    assert shap.loc["0", "value"] == 1  # good and fine are marked, and have the largest scores
+    assert str(shap.loc["1", "status"]).startswith("undefined")
+    row = found.ranking().query("surrogate == 'shap'")
+    assert row[["n", "n_undefined"]].to_numpy().tolist() == [[2, 1]]
+
+
+def test_class_words_are_judged_by_a_lexicon(study: Study) -> None:
+    with pytest.raises(InputError, match="naive_bayes_log_odds"):
+        study.attribution_for("class-words")
+    lexicon = WEIGHTS | {"film": 0.0}
+    found = study.attribution_for("class-words", lexicon=lexicon)
+    shap = found.alternatives[found.alternatives["surrogate"] == "shap"]
+    np.testing.assert_allclose(shap["value"], 1)
+
+
+def test_every_task_says_what_it_is() -> None:
+    for name, task in TASKS.items():
+        assert task.name == name
+        assert task.question.endswith("?")
+        assert task.serves
+        assert "Judged by" in task.why or "As for" in task.why
+
+
+def test_what_cannot_serve_is_refused(study: Study) -> None:
+    with pytest.raises(InputError, match="expected one of 'removal-effects'"):
+        study.attribution_for("guess")
+    lime = study.refit("lime").attribution_for("fair-credit")
+    assert set(lime.attributions["surrogate"]) == {"lime"}
+    with pytest.raises(InputError, match="without a surrogate for 'fair-credit'"):
+        study.refit("interactions").attribution_for("fair-credit")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "film",
+        "good",
+        "bad",
+        "good good good",
+        "the the the the",
+        "a film",
+        "bad dull",
+        "fine\tgood",
+        "é",
+        ".",
+    ],
+)
+@pytest.mark.parametrize("task", ["sufficient-set", "flip-set", "removal-effects", "fair-credit"])
+def test_degenerate_texts_are_defined(task: str, text: str) -> None:
+    model = piste.load_model(additive, kind="logit")
+    try:
+        study = piste.explain(model, [text, TEXTS[0]], surrogates=("lime", "slalom"), budget=100)
+    except InputError:
+        pytest.skip("punctuation alone has no unit")
+    found = study.attribution_for(task)
+    undefined = found.alternatives[found.alternatives["value"].isna()]
+    assert undefined["status"].str.startswith("undefined").all()
+    assert (found.alternatives["text"] == "0").any() or study.attributions["status"][0].startswith(
+        "error"
+    )
+
+
+def test_a_constant_model_has_undefined_measures_not_averages() -> None:
+    study = piste.explain(
+        lambda texts: [0.7] * len(texts), TEXTS, surrogates=("lime", "shap"), budget=100
+    )
+    gaps = study.attribution_for("fair-credit").alternatives
+    assert gaps["value"].isna().all()
+    assert (gaps["status"] == "undefined").all()
+    assert study.attribution_for("fair-credit").ranking()["n_undefined"].eq(2).all()
+    flips = study.attribution_for("flip-set")
+    assert set(flips.sets["status"]) == {"not found"}
+    assert isinstance(flips.alternatives, pd.DataFrame)
