@@ -210,16 +210,11 @@ class Failed:
 
 def _check_types(options: Options) -> None:
     """Refuse what only a text would refuse, in words of its own."""
-    units, masking, context = options.units, options.masking, options.context
+    units, context = options.units, options.context
     if not isinstance(units, str | Iterable) and not callable(units):
         raise InputError(
             f"Got units={units!r}; expected 'word', 'token', 'sentence', a function or spans. Leave it "
             "out for words."
-        )
-    if not isinstance(masking, str):
-        raise InputError(
-            f"Got masking={masking!r}; expected 'remove', 'mask-token', 'attention' or a string to put "
-            "in the place of each masked unit."
         )
     if context is not None and not isinstance(context, str):
         raise InputError(

@@ -729,7 +729,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"store": 5}, "Got store=5; expected a path, an open store, 'none', or None"),
     ({"progress": 5}, "Got progress=5; expected a function of"),
     ({"units": 5}, "Got units=5; expected 'word', 'token', 'sentence', a function or spans"),
-    ({"masking": 5}, "Got masking=5; expected 'remove', 'mask-token', 'attention' or a string"),
+    ({"masking": 5}, "Got masking=5; expected 'remove', 'mask-token', 'attention'"),
     ({"noise_probe": 3}, "Got noise_probe=3; expected 0 for none or at least 4 repeats"),
     ({"noise_probe": -1}, "Got noise_probe=-1; expected a whole number of at least 0 repeats"),
     (
