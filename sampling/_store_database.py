@@ -71,10 +71,10 @@ class AnswerStore:
     Close it or use it as a context manager; otherwise it is closed when it is no longer used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, writable: bool = True) -> None:
         self.path = path
         self._lock = Lock()
-        self._connection = connect(path)
+        self._connection = connect(path, writable=writable)
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def __enter__(self) -> Self:

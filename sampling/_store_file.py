@@ -4,6 +4,7 @@ Write-ahead log and ``synchronous=NORMAL``: a committed answer is with the opera
 outlives the process however that ends. A power failure can cost the last commits, never the file.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -50,13 +51,20 @@ _ADVICE = {
 }
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, writable: bool = True) -> sqlite3.Connection:
     """A connection to a store that was found intact and writable, or made; for any thread.
+
+    Parameters
+    ----------
+    path
+        The file.
+    writable
+        Whether it must be; otherwise a store where nothing can be written is opened all the same.
 
     Raises
     ------
     InputError
-        If it is neither.
+        If it is damaged, or not writable where it must be.
     """
     path = path.absolute()
     with errors("opening", path):
@@ -65,6 +73,8 @@ def connect(path: Path) -> sqlite3.Connection:
                 f"Got the store '{path}'; expected a file in an existing folder. Create "
                 f"'{path.parent}' first or choose another place."
             )
+        if not writable and path.exists() and not _can_write(path):
+            return _frozen(path)
         # A journal is left where the making of a store was cut short: there is nothing in it yet.
         if _size(path) and not Path(f"{path}-journal").exists():
             _inspect(path)
@@ -117,9 +127,29 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _inspect(path: Path) -> None:
+def _can_write(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path, path.parent))
+
+
+def _frozen(path: Path) -> sqlite3.Connection:
+    """A connection to a store that nobody writes to, as nothing can be written there."""
+    log = Path(f"{path}-wal")
+    if _size(log):
+        raise InputError(
+            f"Got the store '{path}' with answers in its log '{log.name}', where nothing can be written; "
+            "expected a store that was closed before it was copied. Copy both to a folder that can be "
+            "written."
+        )
+    _inspect(path, "&immutable=1")
+    connection = _connection(f"{path.as_uri()}?mode=ro&immutable=1")
+    connection.create_function("finite", 1, finite, deterministic=True)
+    return connection
+
+
+def _inspect(path: Path, how: str = "") -> None:
     """Refuse what is damaged or no store, by a connection that cannot write to it even when closed."""
-    with closing(_connection(f"{path.as_uri()}?mode=ro")) as connection:
+    with closing(_connection(f"{path.as_uri()}?mode=ro{how}")) as connection:
         _is_new(connection, path)
         fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         page_size = connection.execute("PRAGMA page_size").fetchone()[0]

@@ -68,7 +68,10 @@ def default_location() -> Path:
 
 
 def open_store(
-    location: str | os.PathLike[str] | None = None, *, must_exist: bool = False
+    location: str | os.PathLike[str] | None = None,
+    *,
+    must_exist: bool = False,
+    writable: bool = True,
 ) -> AnswerStore:
     """Open a store, or make one.
 
@@ -78,6 +81,8 @@ def open_store(
         A file in an existing folder; None for the one in the user's cache folder, which is made.
     must_exist
         Whether to refuse to make one.
+    writable
+        Whether to refuse one where nothing can be written.
 
     Raises
     ------
@@ -93,7 +98,7 @@ def open_store(
         )
     if location is None:
         _make_private(path.parent)
-    return AnswerStore(path)
+    return AnswerStore(path, writable=writable)
 
 
 def chosen_store(
@@ -136,7 +141,7 @@ def open_answers(location: str | os.PathLike[str], *, fingerprint: str | None = 
     InputError
         If there is no such store, or it does not hold just one such model.
     """
-    store = open_store(location, must_exist=True)
+    store = open_store(location, must_exist=True, writable=False)
     models = store.models()
     if fingerprint is not None:
         models = [model for model in models if model.fingerprint == fingerprint] or [

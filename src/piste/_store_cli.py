@@ -34,7 +34,7 @@ def info(store: Location = None) -> None:
         from piste.sampling.store import info as describe
         from piste.sampling.store import open_store
 
-        with open_store(store, must_exist=True) as opened:
+        with open_store(store, must_exist=True, writable=False) as opened:
             about = describe(opened)
         table = Table(
             title=f"{escape(str(about.path))} ({decimal(about.n_bytes)})", title_justify="left"
@@ -63,7 +63,7 @@ def export(
         from piste.sampling.store import export as write
         from piste.sampling.store import open_store
 
-        with open_store(store, must_exist=True) as opened:
+        with open_store(store, must_exist=True, writable=False) as opened:
             n_answers = write(opened, path)
         _say(f"Exported {n_answers} answers to {path}.")
 
