@@ -224,15 +224,18 @@ class _Work:
                 jobs += self._jobs(each, measures)
             except PisteError as error:
                 self.errors.append(error)
-                missing += self._without_values(replace(each, failure=str(error)), measures)
+                missing += _rows_without_values(
+                    replace(each, failure=str(error)), measures, self.spaces
+                )
             else:
-                missing += self._without_values(each, measures) if each.undefined else []
+                if each.undefined:
+                    missing += _rows_without_values(each, measures, self.spaces)
         try:
             return self._measured(jobs) + missing if jobs else missing
         except PisteError as error:
             self.errors.append(error)
             failed = ((replace(each, failure=str(error)), own) for each, own in self.listed)
-            return [row for each in failed for row in self._without_values(*each)]
+            return [row for each in failed for row in _rows_without_values(*each, self.spaces)]
 
     def _jobs(self, explanation: Explanation, measures: Sequence[Measure]) -> list[_Job]:
         if explanation.undefined:
@@ -254,8 +257,14 @@ class _Work:
         rows: list[Row] = []
         for in_space in {each.space: each for each in in_spaces}.values():
             for job, end in zip(jobs, ends, strict=True):
-                target = job.explanation.target or None
-                column = choose_targets(answers.values[0], answers.labels, target)[0]
+                try:
+                    column = choose_targets(
+                        answers.values[0], answers.labels, job.explanation.target or None
+                    )[0]
+                except InputError as error:
+                    failed = replace(job.explanation, failure=str(error))
+                    rows += _rows_without_values(failed, [job.measure], [in_space.space])
+                    continue
                 asked = _Asked(
                     answers.labels[column],
                     in_space.space,
@@ -265,16 +274,19 @@ class _Work:
                 rows += _job_rows(job, asked, slice(end - len(job.queries), end))
         return rows
 
-    def _without_values(self, each: Explanation, measures: Sequence[Measure]) -> list[Row]:
-        """Rows that say why there is nothing to measure."""
-        return [
-            each.key
-            | {"metric": measure.name, "setting": setting, "space": space, "value": np.nan}
-            | {"n_units": len(each.scores), "n_queries": 0, "status": each.undefined}
-            for space in self.spaces
-            for measure in measures
-            for setting in measure.settings
-        ]
+
+def _rows_without_values(
+    each: Explanation, measures: Sequence[Measure], spaces: Sequence[str]
+) -> list[Row]:
+    """Rows that say why there is nothing to measure."""
+    return [
+        each.key
+        | {"metric": measure.name, "setting": setting, "space": space, "value": np.nan}
+        | {"n_units": len(each.scores), "n_queries": 0, "status": each.undefined}
+        for space in spaces
+        for measure in measures
+        for setting in measure.settings
+    ]
 
 
 class _Asked(NamedTuple):

@@ -264,12 +264,13 @@ class SensitivityN:
         for size in np.unique(sizes):
             rows = sizes == size
             value = perturbation.sensitivity_n(answered.scores, removed[rows], drops[rows])
-            found.append(Value(f"n={size}", value, reason="no variation" if np.isnan(value) else ""))
-        defined = [each.value for each in found if np.isfinite(each.value)]
+            constant = np.isnan(value) and np.isfinite(drops[rows]).all()
+            found.append(Value(f"n={size}", value, reason="no variation" if constant else ""))
         if not found:
             return [Value("mean", np.nan, reason="one unit has no subsets")]
+        defined = [each.value for each in found if np.isfinite(each.value)]
         if not defined:
-            return [*found, Value("mean", np.nan, reason="no size has any variation")]
+            return [*found, Value("mean", np.nan, reason=found[0].reason)]
         return [*found, Value("mean", float(np.mean(defined)))]
 
 

@@ -153,7 +153,9 @@ def max_sensitivity(scores: FloatArray, others: FloatArray) -> float:
     """
     if not len(others):
         raise InputError("Got no other explanations; expected at least one to compare with.")
-    size = float(np.linalg.norm(scores))
-    if not size > 0:
+    largest = float(np.abs(scores).max(initial=0.0))
+    if not largest > 0:
         return np.nan
-    return float(np.max(np.linalg.norm(others - scores, axis=1) / size))
+    # In units of the largest score: squares of tiny ones would vanish.
+    changes = np.linalg.norm((others - scores) / largest, axis=1)
+    return float(np.max(changes / np.linalg.norm(scores / largest)))

@@ -179,6 +179,33 @@ def read_rationales(path: str | PathLike[str], *, annotators: Annotators = "all"
     return found
 
 
+def marked(text_id: str, text: str, value: object) -> Rationale:
+    """What people marked in one text, from a field of a table: spans such as [[0, 4]], or 0/1 flags of units.
+
+    A missing or empty field is a text that nobody marked: an empty list of spans.
+
+    Raises
+    ------
+    InputError
+        If the field is neither.
+
+    >>> marked("0", "so very slow", "[[8, 12]]").spans, marked("0", "so slow", "01").flags
+    (((8, 12),), (False, True))
+    """
+    missing = value is None or value == "" or value == [] or value == "[]"
+    plain = isinstance(value, str) and not value.strip().startswith("[")
+    try:
+        listed = [] if missing or plain else _parsed(value)
+        spans = missing or (bool(listed) and isinstance(listed[0], list))
+        row = {"text_id": text_id, "text": text} | ({"spans": listed} if spans else {"flags": value})
+        return _rationale(row, text_id, "all")
+    except (InputError, ValueError, TypeError) as error:
+        raise InputError(
+            f"Got {error} as the marks of text {text_id!r}; expected spans such as [[0, 4]], or a 0 or 1 "
+            "for each unit."
+        ) from error
+
+
 def _rows(path: Path) -> list[Row]:
     if path.suffix.lower() != ".jsonl":
         return [
