@@ -19,6 +19,8 @@ KINDS = {
     "shapley": "the unit's fair share of the score's distance from that of nothing.",
     "value": "the score that the unit pulls the text towards.",
     "importance": "log weight of the unit in the pooling; the mean is 0.",
+    "main": "the unit's effect in the absence of all others.",
+    "total": "the unit's effect with half of each of its interactions.",
     "linear": "value times weight: a crude single number.",
     "removal": "predicted fall of the score when this unit is removed.",
 }
@@ -87,12 +89,13 @@ def _marks(rows: pd.DataFrame, kind: str) -> list[str]:
     trusted = known & np.array([not doubt for doubt in doubts], dtype=bool)
     largest = abs(score[trusted]).max(initial=0.0)
     return [
-        doubt or _mark(number, largest, kind, certain)
-        for number, doubt, certain in zip(score, doubts, known, strict=True)
+        doubt or _mark(own, largest, kind, certain)
+        for own, doubt, certain in zip(score, doubts, known, strict=True)
     ]
 
 
 def _mark(score: float, largest: float, kind: str, certain: bool) -> str:
+    """``q`` for a sign that is not settled, else ``r``aises, ``l``owers or ``i``mportant and a strength."""
     if score == 0 or (kind in _UNSIGNED and certain and score < 0):
         return ""
     if not certain:

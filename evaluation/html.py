@@ -9,6 +9,8 @@ import pandas as pd
 
 from piste.evaluation.charts import curve_chart
 from piste.evaluation.page import page_of, sections_of
+from piste.evaluation.provenance import remarks
+from piste.surrogates.records import Explained
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from piste.evaluation.study import Study
 
 MOST_TEXTS = 50
-"""A page of more texts is slow to open; the others can be asked for."""
+"""A page of more texts, or texts and targets, is slow to open; the others can be asked for."""
 _NO_NUL = "\N{SYMBOL FOR NULL}"  # HTML has no way to write U+0000
 
 
@@ -50,7 +52,12 @@ def report_html(
 
 def compact_html(study: "Study") -> str:
     """The first explained text, for a notebook's output cell: no script, and styles that stay inside."""
-    content = {"section": sections_of(study, None, 1)[0], "n_texts": len(study.outcomes)}
+    first = next(each.text_id for each in study.outcomes if isinstance(each, Explained))
+    content = {
+        "section": sections_of(study, [first], 1)[0],
+        "n_texts": len(study.outcomes),
+        "remarks": remarks(study.outcomes),
+    }
     return _rendered("compact.html.j2", content)
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from piste.evaluation.study import Study
 
 SPACES = {"logit": "log-odds", "probability": "probability", "raw": "score"}
-_SHOWN_FIRST = ("removal", "coefficient", "shapley")
 _PER_TEXT = ("texts", "fidelity", "versions", "surrogates", "schema_version")
 
 
@@ -124,11 +123,13 @@ def page_of(study: "Study", texts: Sequence[int | str] | None, most: int) -> Pag
 def sections_of(
     study: "Study", texts: Sequence[int | str] | None, most: int
 ) -> list[Section | Failure]:
-    """A section per text and target; the first `most` texts unless some are named."""
+    """A section per text and target; no further text after the first `most` unless some are named."""
     chosen = study.outcomes[:most] if texts is None else [study.outcome(text) for text in texts]
     by_text = dict(list(study.attributions.groupby("text_id", sort=False)))
     sections: list[Section | Failure] = []
     for outcome in chosen:
+        if texts is None and len(sections) >= most:
+            break
         if isinstance(outcome, Failed):
             sections.append(_failure(outcome, f"text-{len(sections)}"))
             continue
@@ -194,7 +195,8 @@ def _fit(study: "Study", explained: Explained, output: int, rows: pd.DataFrame, 
     layers = tuple(
         highlighted(explained.units, rows[rows["kind"] == kind], kind, level) for kind in kinds
     )
-    first = next((kind for kind in _SHOWN_FIRST if kind in kinds), kinds[0])
+    fitted = explained.fits.get(name)
+    shown = kinds[0] if fitted is None else fitted.effect
     table = study.fidelity
     judged = table[
         (table["text"] == explained.text_id)
@@ -210,7 +212,7 @@ def _fit(study: "Study", explained: Explained, output: int, rows: pd.DataFrame, 
         name=name,
         badge=badge,
         layers=layers,
-        chosen=kinds.index(first),
+        chosen=kinds.index(shown),
         advice=advice(rows["status"]),
         additivity=additivity,
         chart=chart,

@@ -320,6 +320,9 @@ def test_a_page_of_many_texts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.words == ["one two", "three"]
     assert "This page shows 2 of 3 texts." in page.everything
     assert Page(report_html(study, texts=["2", 0])).words == ["four five", "one two"]
+    model = piste.load_model(three_labels, labels=["x", "y", "z"], kind="raw")
+    study = explained(["one two", "three"], "lime", model=model, target="all")
+    assert Page(report_html(study)).words == ["one two"] * 3  # all targets of a text, or none
     with pytest.raises(InputError, match="Got text 'nine'"):
         report_html(study, texts=["nine"])
 
@@ -357,8 +360,10 @@ def test_a_notebook_shows_the_first_text(nasty: Study) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::piste.PisteWarning")
-def test_a_notebook_shows_a_failure() -> None:
-    assert "not explained: Got an empty text" in Page(explained(["", "a"])._repr_html_()).everything
+def test_a_notebook_shows_what_failed() -> None:
+    page = Page(explained(["", "a b"], "lime")._repr_html_())
+    assert page.words == ["a b"]
+    assert "1 of 2 texts could not be explained" in page.everything
 
 
 # Pictures -------------------------------------------------------------------------------------------
