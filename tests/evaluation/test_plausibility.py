@@ -34,7 +34,7 @@ def test_one_class_has_no_ranking(flags: list[bool]) -> None:
         p.ranking_agreement(np.array(flags, dtype=bool), np.zeros(len(flags)))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(FLAGS, st.integers(0, 5))
 def test_ranking_depends_on_the_order_alone(flags: list[bool], seed: int) -> None:
     assume(0 < sum(flags) < len(flags))
@@ -45,7 +45,7 @@ def test_ranking_depends_on_the_order_alone(flags: list[bool], seed: int) -> Non
     assert turned["roc_auc"] == pytest.approx(one["roc_auc"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(FLAGS, FLAGS)
 def test_token_agreement_against_scikit_learn(flags: list[bool], chosen: list[bool]) -> None:
     size = min(len(flags), len(chosen))
@@ -80,7 +80,7 @@ def test_spans_by_hand(human: list[p.Run], chosen: list[p.Run], expected: tuple[
 RUNS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 6)), max_size=6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(RUNS, RUNS)
 def test_recall_never_exceeds_one_and_sides_swap(one: list[p.Run], other: list[p.Run]) -> None:
     human, chosen = ([(a, a + length) for a, length in each] for each in (one, other))
@@ -89,7 +89,7 @@ def test_recall_never_exceeds_one_and_sides_swap(one: list[p.Run], other: list[p
     assert found["iou_precision"] == turned["iou_recall"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SIX, SIX)
 def test_rank_correlations_against_scipy(one: list[float], other: list[float]) -> None:
     first, second = np.array(one), np.array(other)
@@ -101,7 +101,7 @@ def test_rank_correlations_against_scipy(one: list[float], other: list[float]) -
     assert found["kendall"] == pytest.approx(kendalltau(first, second).statistic)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SIX, st.integers(1, 6), st.integers(0, 3))
 def test_a_ranking_agrees_with_itself(scores: list[float], n_top: int, seed: int) -> None:
     array = np.array(scores)

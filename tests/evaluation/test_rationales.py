@@ -11,6 +11,7 @@ from piste._errors import InputError
 from piste.evaluation.rationales import (
     Annotators,
     Rationale,
+    marked,
     read_rationales,
     unit_flags,
     unit_runs,
@@ -107,7 +108,31 @@ def test_annotators_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spans", "marked", "runs"),
+    ("field", "spans", "flags"),
+    [
+        ("[[0, 4], [5, 9]]", ((0, 4), (5, 9)), None),
+        ([[0, 4]], ((0, 4),), None),
+        (" 01 ", None, (False, True)),
+        ("[0, 1]", None, (False, True)),
+        ([True, False], None, (True, False)),
+        ("", (), None),
+        ("[]", (), None),
+        (None, (), None),
+    ],
+)
+def test_fields_of_a_table(field: object, spans: object, flags: object) -> None:
+    found = marked("x", "good film", field)
+    assert (found.text_id, found.text, found.spans, found.flags) == ("x", "good film", spans, flags)
+
+
+@pytest.mark.parametrize("field", ["good", "[[1]]", "[[4, 2]]", "[1, 2]", "[[0, 4"])
+def test_fields_that_are_none(field: str) -> None:
+    with pytest.raises(InputError, match="as the marks of text 'x'"):
+        marked("x", "good film", field)
+
+
+@pytest.mark.parametrize(
+    ("spans", "inside", "runs"),
     [
         (((2, 11),), [1, 2], [(1, 3)]),
         (((3, 4),), [1], [(1, 2)]),  # overlap is enough
@@ -119,10 +144,10 @@ def test_annotators_are_known(tmp_path: Path) -> None:
     ],
 )
 def test_spans_in_units(
-    spans: tuple[tuple[int, int], ...], marked: list[int], runs: list[tuple[int, int]]
+    spans: tuple[tuple[int, int], ...], inside: list[int], runs: list[tuple[int, int]]
 ) -> None:
     rationale = Rationale("0", spans=spans)
-    assert np.flatnonzero(unit_flags(rationale, UNITS)).tolist() == marked
+    assert np.flatnonzero(unit_flags(rationale, UNITS)).tolist() == inside
     assert unit_runs(rationale, UNITS) == runs
 
 
