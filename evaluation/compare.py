@@ -1,25 +1,21 @@
 """Compare methods on the same documents: paired, with intervals, corrected for their number."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy import stats
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.evaluation.paired import Test, bootstrap_median, paired_p, rank_biserial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-N_BOOTSTRAP = 10_000
 Scale = Literal["difference", "ratio"]
-Test = Literal["wilcoxon", "sign-flip"]
 
 RANKING_COLUMNS = ("method", "n", "n_undefined", "median", "low", "high", "mean_rank")
 PAIR_COLUMNS = (
@@ -35,129 +31,6 @@ PAIR_COLUMNS = (
     "p_equivalent",
     "verdict",
 )
-
-
-class Interval(NamedTuple):
-    """A median with the ends of its interval."""
-
-    median: float
-    low: float
-    high: float
-
-
-def bootstrap_median(values: ArrayLike, confidence: float = 0.95, seed: int = 0) -> Interval:
-    """Median of independent values with its bias-corrected and accelerated bootstrap interval.
-
-    Parameters
-    ----------
-    values
-        Shape (n,), one per document; NaN is left out.
-    confidence
-        Level, in (0, 1).
-    seed
-        Of the 10,000 resamples of documents.
-
-    Returns
-    -------
-    Interval
-        In the units of the values; the ends are the median where all values are equal, and NaN below
-        two values.
-
-    References
-    ----------
-    Efron 1987, doi:10.1080/01621459.1987.10478410.
-
-    >>> bootstrap_median([3.0, 1.0, 2.0, 4.0, 5.0]).median
-    3.0
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    sample = sample[np.isfinite(sample)]
-    if sample.size < 2:
-        only = float(sample[0]) if sample.size else np.nan
-        return Interval(only, np.nan, np.nan)
-    middle = float(np.median(sample))
-    if np.ptp(sample) == 0:
-        return Interval(middle, middle, middle)
-    with warnings.catch_warnings():
-        # The jackknife of a median can be flat; scipy says so and answers NaN, which is met below.
-        warnings.simplefilter("ignore", category=stats.DegenerateDataWarning)
-        warnings.simplefilter("ignore", category=RuntimeWarning)
-        found = stats.bootstrap(
-            (sample,),
-            np.median,
-            n_resamples=N_BOOTSTRAP,
-            batch=max(1, 2_000_000 // sample.size),
-            confidence_level=confidence,
-            method="BCa",
-            rng=np.random.default_rng(seed),
-        )
-    low, high = found.confidence_interval
-    if not np.isfinite([low, high]).all():
-        tail = (1 - confidence) / 2
-        low, high = np.quantile(found.bootstrap_distribution, [tail, 1 - tail])
-    return Interval(middle, float(low), float(high))
-
-
-def rank_biserial(differences: ArrayLike) -> float:
-    """Matched-pairs rank-biserial correlation ``(W+ - W-) / (W+ + W-)``, in [-1, 1].
-
-    W+ and W- are the sums of the ranks of the absolute differences above and below 0; zero differences
-    are left out, and without any other the correlation is 0.
-
-    References
-    ----------
-    Kerby 2014, doi:10.2466/11.IT.3.1.
-
-    >>> rank_biserial([3.0, 1.0, -2.0])
-    0.3333333333333333
-    """
-    moved = np.asarray(differences, dtype=np.float64)
-    moved = moved[moved != 0]
-    if not moved.size:
-        return 0.0
-    ranks = stats.rankdata(np.abs(moved))
-    return float((ranks * np.sign(moved)).sum() / ranks.sum())
-
-
-def paired_p(
-    differences: ArrayLike,
-    test: Test = "wilcoxon",
-    *,
-    alternative: Literal["two-sided", "greater", "less"] = "two-sided",
-    seed: int = 0,
-) -> float:
-    """How likely differences as large are where they are centred at 0: a p value.
-
-    ``wilcoxon`` ranks them (Pratt's treatment of zeros); ``sign-flip`` compares their mean with that
-    under random signs, every pattern of signs where there are at most 10,000.
-
-    Returns
-    -------
-    float
-        In (0, 1]; 1 where every difference is 0.
-
-    References
-    ----------
-    Wilcoxon 1945, doi:10.2307/3001968; Pratt 1959, doi:10.1080/01621459.1959.10501526.
-
-    >>> paired_p([1.0, 2.0, 3.0, 4.0, 5.0], "sign-flip")
-    0.0625
-    """
-    sample = np.asarray(differences, dtype=np.float64)
-    if not sample.any():
-        return 1.0
-    if test == "wilcoxon":
-        return float(stats.wilcoxon(sample, zero_method="pratt", alternative=alternative).pvalue)
-    flipped = stats.permutation_test(
-        (sample,),
-        lambda x, axis: x.mean(axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=9_999,
-        alternative=alternative,
-        rng=np.random.default_rng(seed),
-    )
-    return float(flipped.pvalue)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from piste._errors import InputError
-from piste.evaluation.compare import Comparison, bootstrap_median, compare
+from piste.evaluation.compare import Comparison, compare
 from piste.evaluation.export import csv_text, write_files
+from piste.evaluation.paired import bootstrap_median
 
 COLUMNS = (
     "text",

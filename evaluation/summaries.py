@@ -3,7 +3,7 @@
 import pandas as pd
 
 from piste._errors import InputError
-from piste.evaluation.compare import bootstrap_median
+from piste.evaluation.paired import bootstrap_median
 
 KEYS = (
     "surrogate",

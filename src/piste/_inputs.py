@@ -1,7 +1,8 @@
 """Texts from the command line: one text, or a file of them."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -16,16 +17,20 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Texts and their names."""
+    """Texts, their names, and what else the file says of each, by column."""
 
     texts: list[str]
     text_ids: list[str]
+    columns: Mapping[str, list[object]] = field(default_factory=dict)
 
 
-def read_inputs(source: str, text_column: str, id_column: str | None) -> Inputs:
+def read_inputs(
+    source: str, text_column: str, id_column: str | None, others: Sequence[str] = ()
+) -> Inputs:
     """One text, or those of a .csv, .tsv, .jsonl (one object a line) or .txt (one text a line) file.
 
-    A missing field is an empty text: its row says so and the others are explained.
+    A missing field is an empty text: its row says so and the others are explained. Other columns are given
+    as they are, None where a field is missing.
 
     Raises
     ------
@@ -34,6 +39,8 @@ def read_inputs(source: str, text_column: str, id_column: str | None) -> Inputs:
     """
     path = Path(source)
     if not _names_file(path):
+        if others:
+            raise InputError(f"Got a text for column {others[0]!r}; expected a file that has it.")
         return Inputs([source], ["0"])
     if not path.is_file():
         raise InputError(
@@ -44,7 +51,7 @@ def read_inputs(source: str, text_column: str, id_column: str | None) -> Inputs:
     rows = _rows(path)
     if not rows:
         raise InputError(f"Got {path.name} without any text; expected at least one.")
-    for column in (text_column, id_column):
+    for column in (text_column, id_column, *others):
         if column is not None and not any(column in row for row in rows):
             known = ", ".join(map(repr, dict.fromkeys(name for row in rows for name in row)))
             raise InputError(
@@ -52,9 +59,9 @@ def read_inputs(source: str, text_column: str, id_column: str | None) -> Inputs:
                 "--text-column and --id-column."
             )
     texts = [_field(row, text_column) for row in rows]
-    if id_column is None:
-        return Inputs(texts, [str(number) for number in range(len(rows))])
-    return Inputs(texts, [_field(row, id_column) for row in rows])
+    numbers = [str(number) for number in range(len(rows))]
+    names = numbers if id_column is None else [_field(row, id_column) for row in rows]
+    return Inputs(texts, names, {column: [row.get(column) for row in rows] for column in others})
 
 
 def _names_file(path: Path) -> bool:

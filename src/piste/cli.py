@@ -16,6 +16,8 @@ from rich.table import Table
 
 from piste import _options as option
 from piste._console import errors_as_one_line
+from piste._evaluate_cli import EXAMPLES as EVALUATE_EXAMPLES
+from piste._evaluate_cli import evaluate
 from piste._fidelity_cli import EXAMPLES as FIDELITY_EXAMPLES
 from piste._fidelity_cli import fidelity
 from piste._inputs import read_inputs
@@ -168,6 +170,7 @@ def explain(
 
 
 app.command(epilog=FIDELITY_EXAMPLES)(fidelity)
+app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 
 
 @app.command()

@@ -10,7 +10,8 @@ from statsmodels.stats.multitest import multipletests
 
 from piste._errors import InputError
 from piste._typing import FloatArray
-from piste.evaluation.compare import Comparison, bootstrap_median, compare, paired_p, rank_biserial
+from piste.evaluation.compare import Comparison, compare
+from piste.evaluation.paired import bootstrap_median, paired_p, rank_biserial
 
 RNG = np.random.default_rng(3)
 DOCUMENTS = [f"d{i}" for i in range(40)]
@@ -139,6 +140,17 @@ def test_effect_size_is_that_of_wilcoxons_sums() -> None:
     differences = NUMBERS["b"] - NUMBERS["a"]
     below = stats.wilcoxon(differences).statistic  # the smaller of the two sums of ranks
     assert rank_biserial(differences) == pytest.approx(1 - 2 * below / (40 * 41 / 2))
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3, -4, 5.0], [0, 1, 1, -1, 2, 2, 0, 3], [-1, -2, -2, 0.5, 0.5, 7]]
+)
+def test_few_documents_are_tested_exactly(values: list[float], alternative: Any) -> None:
+    expected = stats.wilcoxon(
+        values, zero_method="pratt", alternative=alternative, method=stats.PermutationMethod()
+    )
+    assert paired_p(values, alternative=alternative) == pytest.approx(expected.pvalue)
 
 
 def test_sign_flips_are_counted_in_full() -> None:

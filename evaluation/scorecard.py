@@ -1,0 +1,145 @@
+"""Metrics of attributions side by side: medians over documents, who beats whom, files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pandas as pd
+
+from piste._errors import InputError
+from piste.evaluation.compare import Comparison, compare
+from piste.evaluation.export import csv_text, write_files
+from piste.evaluation.summaries import summary
+
+
+class Headline(NamedTuple):
+    """The setting by which a metric is compared, and which way it goes."""
+
+    setting: str
+    higher_is_better: bool
+
+
+HEADLINES: Mapping[str, Headline] = MappingProxyType(
+    {
+        "comprehensiveness": Headline("aopc", True),
+        "sufficiency": Headline("aopc", False),
+        "deletion": Headline("most first", False),
+        "insertion": Headline("most first", True),
+        "infidelity": Headline("scaled", False),
+        "sensitivity-n": Headline("mean", True),
+        "roc_auc": Headline("", True),
+        "average_precision": Headline("", True),
+        "auprc": Headline("", True),
+        "token_f1": Headline("", True),
+        "iou_f1": Headline("", True),
+        "spearman": Headline("", True),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Every number of an evaluation, document by document.
+
+    Parameters
+    ----------
+    table
+        Rows of `piste.evaluation.faithfulness`, `rationale_agreement` and `lexicon_agreement`, one below
+        the other; undefined values are NaN and their ``status`` says why.
+    confidence, seed
+        Of the intervals over documents.
+    """
+
+    table: pd.DataFrame
+    confidence: float = 0.95
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls, tables: Sequence[pd.DataFrame], *, confidence: float = 0.95, seed: int = 0
+    ) -> "Scorecard":
+        """The tables as one, with empty settings and spaces where a metric has none."""
+        if not tables:
+            raise InputError("Got nothing to evaluate by; expected at least one metric or reference.")
+        whole = pd.concat(tables, ignore_index=True)
+        for column in ("setting", "space"):
+            whole[column] = whole[column].fillna("") if column in whole else ""
+        return cls(whole, confidence, seed)
+
+    def summary(self) -> pd.DataFrame:
+        """Medians over documents with intervals, and how many are undefined or flagged."""
+        return summary(self.table, confidence=self.confidence, seed=self.seed)
+
+    def compare(
+        self, metric: str, *, space: str | None = None, margin: float | None = None
+    ) -> Comparison:
+        """Every surrogate and kind ranked by a metric and tested against each other, paired by document.
+
+        Parameters
+        ----------
+        metric
+            One of `HEADLINES`, compared in its headline setting.
+        space
+            Of metrics that are measured in several; the first in the table by default.
+        margin
+            The largest difference that does not matter, for equivalence.
+
+        Raises
+        ------
+        InputError
+            If the table has no such metric, or too few documents on which all are defined.
+        """
+        if metric not in HEADLINES:
+            raise InputError(
+                f"Got metric={metric!r}; expected one of {', '.join(map(repr, HEADLINES))}."
+            )
+        headline = HEADLINES[metric]
+        rows = self.headline(metric, space)
+        return compare(
+            rows,
+            "value",
+            method=["surrogate", "kind"],
+            higher_is_better=headline.higher_is_better,
+            margin=margin,
+            confidence=self.confidence,
+            seed=self.seed,
+        )
+
+    def headline(self, metric: str, space: str | None = None) -> pd.DataFrame:
+        """Rows of a metric in its headline setting and one space."""
+        rows = self.table[self.table["metric"] == metric]
+        rows = rows[rows["setting"] == HEADLINES[metric].setting]
+        if space is None and len(rows):
+            space = rows["space"].iloc[0]
+        return rows[rows["space"] == space]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that the table has, as `HEADLINES` orders them."""
+        present = set(self.table["metric"])
+        return [metric for metric in HEADLINES if metric in present]
+
+    def tests(self) -> pd.DataFrame:
+        """Every pair of methods by every metric; a metric with too few documents has none."""
+        found = list(self._pairs())
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write the table, and beside it ``NAME.summary.csv`` and, where there are any, ``NAME.tests.csv``."""
+        path = Path(path)
+        files = {path: self.table, path.with_suffix(".summary.csv"): self.summary()}
+        tests = self.tests()
+        if len(tests):
+            files[path.with_suffix(".tests.csv")] = tests
+        write_files({name: csv_text(table).encode() for name, table in files.items()})
+
+    def _pairs(self) -> Iterator[pd.DataFrame]:
+        for metric in self.metrics:
+            for space in self.headline(metric)["space"].unique():
+                try:
+                    yield self.compare(metric, space=space).pairs.assign(metric=metric, space=space)
+                except InputError:  # one method, or fewer than two documents on which all are defined
+                    continue

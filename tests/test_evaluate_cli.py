@@ -1,0 +1,132 @@
+"""``piste evaluate`` as a user types it."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from piste.cli import app
+
+TEXTS = [
+    "A gripping film with a fine cast and a clever plot.",
+    "One long string of cliches that nobody will want.",
+    "Not a bad way to spend an evening, though too long.",
+]
+SPANS = [[[2, 10], [23, 32]], [[16, 23]], [[0, 9]]]
+
+
+def piste(*arguments: object) -> Result:
+    runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"})
+    return runner.invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    path = tmp_path / "reviews.csv"
+    marks = [json.dumps(spans) for spans in SPANS]
+    table = pd.DataFrame({"text": TEXTS, "marks": marks, "label": ["pos", "neg", "pos"]})
+    table.to_csv(path, index=False)
+    return path
+
+
+def test_everything_at_once_and_three_files(reviews: Path) -> None:
+    out = reviews.with_name("metrics.csv")
+    found = piste(
+        *("evaluate", reviews, "--budget", 60, "--surrogate", "lime", "--surrogate", "slalom"),
+        *("--rationale-column", "marks", "--label-column", "label", "--out", out),
+    )
+    assert found.exit_code == 0, found.output
+    table = pd.read_csv(out, keep_default_na=False)
+    assert {"comprehensiveness", "sufficiency", "deletion", "insertion", "roc_auc", "spearman"} <= set(
+        table["metric"]
+    )
+    assert "random" in set(table["surrogate"])
+    summary = pd.read_csv(out.with_suffix(".summary.csv"))
+    tests = pd.read_csv(out.with_suffix(".tests.csv"))
+    assert set(tests["metric"]) >= {"comprehensiveness", "roc_auc"}
+    assert (tests["p_holm"] >= tests["p"]).all()
+    # What the terminal says is what the file holds.
+    rows = summary.query("metric == 'roc_auc' and surrogate == 'slalom' and kind == 'removal'")
+    assert f"{rows['median'].iloc[0]:.2f}" in found.output
+    assert "medians over 3 texts" in found.output
+
+
+def test_human_attention_maps_bring_their_own_texts(tmp_path: Path) -> None:
+    path = tmp_path / "maps.jsonl"
+    lines = []
+    for number, (text, spans) in enumerate(zip(TEXTS, SPANS, strict=True)):
+        tokens = text.split()
+        starts = [sum(len(token) + 1 for token in tokens[:index]) for index in range(len(tokens))]
+        marked = [
+            int(any(a < at + len(t) and at < b for a, b in spans))
+            for at, t in zip(starts, tokens, strict=True)
+        ]
+        lines.append(
+            json.dumps({"id": f"m{number}", "tokens": tokens, "maps": ["".join(map(str, marked))] * 2})
+        )
+    path.write_text("\n".join(lines), encoding="utf-8")
+    out = tmp_path / "metrics.csv"
+    found = piste(
+        "evaluate", path, "--rationales", path, "--metric", "none", "--budget", 60, "--out", out
+    )
+    assert found.exit_code == 0, found.output
+    table = pd.read_csv(out)
+    assert set(table["text"]) == {"m0", "m1", "m2"}
+    assert set(table["metric"]) >= {"roc_auc", "auprc", "token_f1", "iou_f1"}
+
+
+def test_attributions_from_elsewhere(reviews: Path) -> None:
+    theirs = reviews.with_name("theirs.csv")
+    rows = [
+        {"text_id": number, "token": token.strip("."), "score": float(len(token))}
+        for number, text in enumerate(TEXTS)
+        for token in text.replace(",", "").split()
+    ]
+    pd.DataFrame(rows).to_csv(theirs, index=False)
+    out = reviews.with_name("metrics.csv")
+    found = piste("evaluate", reviews, "--attributions", theirs, "--metric", "deletion", "--out", out)
+    assert found.exit_code == 0, found.output
+    table = pd.read_csv(out)
+    assert set(table["surrogate"]) == {"given", "random"}
+    assert set(table["metric"]) == {"deletion"}
+
+
+def test_oracles(tmp_path: Path) -> None:
+    out = tmp_path / "oracles.csv"
+    found = piste(
+        "evaluate", "--oracle", "linear", "--surrogate", "shap", "--budget", 100, "--out", out
+    )
+    assert found.exit_code == 0, found.output
+    table = pd.read_csv(out)
+    assert table.loc[table["must_pass"], "passed"].all()
+    assert "must pass" in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate"], "expected a text, a file of texts, or --oracle all"),
+        (["evaluate", "--oracle", "delphi"], "expected one of 'linear'"),
+        (["evaluate", "A film.", "--rationale-column", "marks"], "expected a file that has it"),
+        (["evaluate", "A film.", "--rationales", "missing.jsonl"], "missing.jsonl"),
+        (["evaluate", "A film.", "--metric", "guess"], "expected some of 'comprehensiveness'"),
+        (["evaluate", "A film.", "--metric", "none"], "nothing to evaluate by"),
+        (["evaluate", "A film.", "--attributions", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments: list[str], message: str) -> None:
+    found = piste(*arguments)
+    assert found.exit_code == 2, found.output
+    assert message in " ".join(found.output.split())
+    assert "Traceback" not in found.output
+
+
+def test_marks_that_cannot_be_read_name_the_text(reviews: Path) -> None:
+    table = pd.read_csv(reviews)
+    table.loc[1, "marks"] = "[[1]]"
+    table.to_csv(reviews, index=False)
+    found = piste("evaluate", reviews, "--rationale-column", "marks")
+    assert found.exit_code == 2
+    assert "the marks of text '1'" in " ".join(found.output.split())
