@@ -1,5 +1,6 @@
 """Faithfulness of attributions: by hand, queries counted, baselines, failures, a real model."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,32 @@ def test_infidelity_is_for_effects_in_its_own_space() -> None:
     importance = faithfulness(Additive(), TEXT, table(kind="importance"), metrics="infidelity")
     assert importance.query("setting == 'unscaled'")["value"].isna().all()
     assert importance.query("setting == 'scaled'")["value"].notna().all()
+
+
+def test_a_remote_model_is_asked_once_for_each_text(tmp_path: Path) -> None:
+    httpx = pytest.importorskip("httpx")
+    received: list[str] = []
+
+    def handle(request: Any) -> Any:
+        texts = [text for (text,) in json.loads(request.content)["inputs"]]
+        received.extend(texts)
+        answers = Additive()(texts)
+        rows = [[{"label": "yes", "score": p}, {"label": "no", "score": 1 - p}] for p in answers]
+        return httpx.Response(200, json=rows)
+
+    def remote() -> Any:
+        return piste.load_model(
+            "http://h/predict", shape="tei", transport=httpx.MockTransport(handle), concurrency=4
+        )
+
+    local = faithfulness(Additive(), TEXT, table(), baselines=["leave-one-out"])
+    store = tmp_path / "answers.db"
+    for _ in range(2):
+        found = faithfulness(
+            remote(), TEXT, table(target="yes"), baselines=["leave-one-out"], store=store
+        )
+        assert len(received) == len(set(received))
+        assert found["value"].tolist() == pytest.approx(local["value"].tolist(), abs=1e-9, nan_ok=True)
 
 
 # Baselines ------------------------------------------------------------------------------------------
