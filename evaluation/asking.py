@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 
 import numpy as np
@@ -12,7 +12,7 @@ from piste._errors import InputError
 from piste._typing import BoolArray
 from piste.evaluation.explanations import Explanation
 from piste.evaluation.inputs import with_answers_kept
-from piste.sampling.collect import Answers, collect
+from piste.sampling.collect import Answers, Memory, collect
 from piste.sampling.masking import Masking, choose_masking, render
 from piste.sampling.models import load_model
 from piste.sampling.models.protocol import BlackBox
@@ -30,6 +30,7 @@ class Asking:
     context: str | None
     batch_size: int
     budget: int | None
+    memories: dict[str, Memory] = field(default_factory=dict)
 
     def units(self, explanation: Explanation, text: Text) -> Units:
         """The units that an explanation scores, found in the text.
@@ -45,17 +46,27 @@ class Asking:
         """The text under each mask of its seen units."""
         return render(units, masks, self.masking, self.context)
 
-    def answers(self, queries: Sequence[Query]) -> Answers:
-        """What the model answers; each distinct query is asked once.
+    def answers(self, queries: Sequence[Query], text_id: str) -> Answers:
+        """What the model answers; each distinct query of a text is asked once until it is forgotten.
 
         Raises
         ------
         InputError
-            If there are more distinct queries than the budget; nothing is asked then.
+            If there are more distinct new queries than the budget; nothing is asked then.
         ModelError
             If the model fails.
         """
-        return collect(self.model, queries, batch_size=self.batch_size, max_queries=self.budget)
+        return collect(
+            self.model,
+            queries,
+            store=self.memories.setdefault(text_id, Memory()),
+            batch_size=self.batch_size,
+            max_queries=self.budget,
+        )
+
+    def forget(self, text_id: str) -> None:
+        """Free the answers about a text."""
+        self.memories.pop(text_id, None)
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def _leave_one_out(model: Asking, units: Units, each: Explanation) -> tuple[Floa
     """What the model loses with each unit, and in which space; 0 beyond the model's window."""
     n_seen = int(units.seen.sum())
     masks = np.concatenate([np.ones((1, n_seen), dtype=np.bool_), ~np.eye(n_seen, dtype=np.bool_)])
-    answers = model.answers(model.queries(units, masks))
+    answers = model.answers(model.queries(units, masks), each.text_id)
     column = choose_targets(answers.values[0], answers.labels, each.target or None)[0]
     in_space = to_space(answers.values, answers.kind, each.space or "logit", EPSILON)
     scores = np.zeros(units.n_units)

@@ -1,10 +1,10 @@
 """Attributions as they come, piste's own or computed elsewhere, one explanation at a time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -206,8 +206,8 @@ def explanations(table: pd.DataFrame, text_ids: Iterable[str] = ()) -> list[Expl
     InputError
         As `checked_attributions`, or if a unit is there twice, or offsets are there in part.
     """
-    groups = checked_attributions(table).groupby(_KEY, sort=False)
-    found = [_explanation(cast("tuple[str, ...]", key), rows) for key, rows in groups]
+    checked = checked_attributions(table)
+    found = [_explanation(*group) for group in _groups(checked)]
     named = {each.text_id for each in found}
     found += [_missing(name) for name in text_ids if name not in named]
     methods = list(dict.fromkeys((each.surrogate, each.kind) for each in found if each.kind))
@@ -226,24 +226,40 @@ def _missing(text_id: str) -> Explanation:
     return Explanation(text_id, "", "", "", "", None, (), np.zeros(0), NO_ATTRIBUTIONS)
 
 
-def _explanation(key: Sequence[str], rows: pd.DataFrame) -> Explanation:
+def _groups(table: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], dict[str, np.ndarray]]]:
+    """Key and columns of each explanation, in the order of the table."""
+    # Plain arrays: thousands of small tables would take minutes.
+    columns = {name: table[name].to_numpy(dtype=object) for name in DEFAULTS}
+    columns["score"] = table["score"].to_numpy(dtype=np.float64)
+    numbers = table.groupby(_KEY, sort=False).ngroup().to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []:
+        key = tuple(str(columns[name][rows[0]]) for name in _KEY)
+        yield key, {name: column[rows] for name, column in columns.items()}
+
+
+def _explanation(key: Sequence[str], rows: Mapping[str, np.ndarray]) -> Explanation:
     text_id, target, surrogate, kind = key
-    status, space = rows["status"].iloc[0], rows["space"].iloc[0]
-    failed = status.startswith(_FAILURE) and rows["score"].isna().all()
-    if failed and rows["start"].isna().all():
+    status, space = str(rows["status"][0]), str(rows["space"][0])
+    scores, tokens = rows["score"], tuple(rows["token"])
+    about = f"{surrogate!r} ({kind}) of text {text_id!r}"
+    known = np.array(
+        [
+            not (start is pd.NA or end is pd.NA)
+            for start, end in zip(rows["start"], rows["end"], strict=True)
+        ]
+    )
+    if status.startswith(_FAILURE) and np.isnan(scores).all() and not known.any():
         why = status.removeprefix(_FAILURE)
         return Explanation(text_id, target, surrogate, kind, space, None, (), np.zeros(0), why)
-    tokens, scores = rows["token"].tolist(), rows["score"].to_numpy()
-    known = rows["start"].notna() & rows["end"].notna()
-    about = f"{surrogate!r} ({kind}) of text {text_id!r}"
     if not known.any():
-        return Explanation(text_id, target, surrogate, kind, space, None, tuple(tokens), scores)
+        return Explanation(text_id, target, surrogate, kind, space, None, tokens, scores)
     if not known.all():
         raise InputError(
             f"Got {int((~known).sum())} units without start and end for {about}; expected both for "
             "every unit or for none."
         )
-    spans = list(rows[["segment", "start", "end"]].astype(np.int64).itertuples(index=False, name=None))
+    spans = list(zip(*(map(int, rows[name]) for name in _WHOLE), strict=True))
     if len(set(spans)) < len(spans):
         raise InputError(
             f"Got a unit twice for {about}; expected one score each. Tell methods apart in columns "

@@ -33,6 +33,7 @@ COLUMNS = (
     "metric",
     "setting",
     "space",
+    "masking",
     "value",
     "n_units",
     "n_queries",
@@ -91,7 +92,8 @@ def faithfulness(  # noqa: PLR0913 - the one place where every option of a run i
     rationales
         Human ones, for the setting ``human length``: ERASER's k is their mean length in units.
     budget
-        Most new queries per text; a text that needs more is not asked and says so. None is no limit.
+        Most new queries per text, of the metrics and of each baseline; a text that needs more is not
+        asked and says so. None is no limit.
     progress
         Called with (texts done, number of texts).
 
@@ -145,11 +147,14 @@ def faithfulness(  # noqa: PLR0913 - the one place where every option of a run i
             ]
             work = _Work(model_asked, named[name], measured, spaces, seed, errors)
             rows += work.rows()
+            model_asked.forget(name)
             if progress is not None:
                 progress(done, len(by_text))
     if errors and all(row["n_queries"] == 0 for row in rows):
         raise errors[0]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    # Deleting, replacing and hiding are different questions: every number names its own.
+    found = pd.DataFrame(rows).assign(masking=model_asked.masking.name)
+    return found.reindex(columns=list(COLUMNS))
 
 
 def _by_text(attributions: pd.DataFrame, named: Mapping[str, Text]) -> dict[str, list[Explanation]]:
@@ -251,7 +256,8 @@ class _Work:
         return jobs
 
     def _measured(self, jobs: Sequence[_Job]) -> list[Row]:
-        answers = self.model.answers([query for job in jobs for query in job.queries])
+        text_id = jobs[0].explanation.text_id
+        answers = self.model.answers([query for job in jobs for query in job.queries], text_id)
         in_spaces = [to_space(answers.values, answers.kind, each, EPSILON) for each in self.spaces]
         ends = np.cumsum([len(job.queries) for job in jobs])
         rows: list[Row] = []
@@ -265,10 +271,11 @@ class _Work:
                     failed = replace(job.explanation, failure=str(error))
                     rows += _rows_without_values(failed, [job.measure], [in_space.space])
                     continue
+                scores = in_space.scores[:, column]
                 asked = _Asked(
                     answers.labels[column],
                     in_space.space,
-                    in_space.scores[:, column],
+                    np.where(np.isfinite(scores), scores, np.nan),
                     clipped=bool(in_space.n_clipped[column]),
                 )
                 rows += _job_rows(job, asked, slice(end - len(job.queries), end))

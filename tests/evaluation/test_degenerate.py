@@ -37,6 +37,12 @@ def broken_without_film(texts: list[str]) -> list[float]:
     return [p if "film" in text else nan for text, p in zip(texts, additive(texts), strict=True)]
 
 
+def endless(texts: list[str]) -> list[float]:
+    return [
+        inf if text.strip() == "film" else p for text, p in zip(texts, additive(texts), strict=True)
+    ]
+
+
 def silent(texts: list[str]) -> list[float]:
     return [nan for _ in texts]
 
@@ -144,6 +150,12 @@ CASES = {
         (0.1, 0),
         ((0.1, "ok"), NOT_FINITE, NOT_FINITE, NOT_FINITE, NOT_FINITE, NOT_FINITE),
         broken_without_film,
+    ),
+    "infinite answers, so raw": Case(
+        "good film",
+        (0.1, 0),
+        (NOT_FINITE, (0, "ok"), NOT_FINITE, (0.575, "ok"), NOT_FINITE, NOT_FINITE),
+        endless,
     ),
     "no answer at all": Case("good film", (0.1, 0), (NOT_FINITE,) * 6, silent),
     "punctuation only": Case(

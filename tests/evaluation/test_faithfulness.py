@@ -109,6 +109,12 @@ def test_one_seed_one_result_whatever_the_order_of_texts() -> None:
     assert not first["value"].equals(reseeded["value"])
 
 
+def test_baselines_and_metrics_share_queries_without_a_store() -> None:
+    model = Additive()
+    faithfulness(model, TEXT, table(), metrics="deletion", baselines=["leave-one-out", "random"])
+    assert len(model.asked) == len(set(model.asked))
+
+
 def test_a_store_is_asked_before_the_model(tmp_path: Path) -> None:
     store = tmp_path / "answers.db"
     first = faithfulness(Additive(), TEXT, table(), store=store, baselines=["leave-one-out"])
@@ -124,6 +130,7 @@ def test_options_reach_the_model() -> None:
         model, TEXT, table(), metrics="deletion", masking="…", context="Review: {text}", batch_size=3
     )
     assert all(text.startswith("Review: ") for text in model.asked)
+    assert set(found["masking"]) == {"…"}
     assert "Review: a … and good but poor film today ok" in model.asked
     assert np.isfinite(found["value"]).all()
 
