@@ -16,8 +16,8 @@ class Classifier(litserve.LitAPI):
         loaded = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32)
         self.model = loaded.eval().to(device)
 
-    def decode_request(self, request: dict[str, list[str]]) -> list[str]:
-        """The texts; litserve wants the parameter to have this name."""
+    def decode_request(self, request: dict[str, object]) -> object:
+        """The texts; litserve wants the parameter to have this name, and checks requests by its type."""
         return request["inputs"]
 
     def predict(self, texts: list[str]) -> list[list[dict[str, object]]]:

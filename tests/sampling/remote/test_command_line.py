@@ -70,7 +70,7 @@ def test_explained_elsewhere_without_the_model(server: Any, tmp_path: Path) -> N
     there.mkdir()
     texts = here / "t.txt"
     texts.write_text(f"{SIX_WORDS}\n{ELEVEN_WORDS}\n")
-    common = ("--quiet", "--budget", 150)
+    common = ("--quiet", "--budget", 150, "--surrogate", "shap")
     run(
         *("explain", texts, "--model", f"{server.base}/predict", *common),
         *("--store", here / "a.sqlite", "--out", here / "a.csv"),

