@@ -66,6 +66,10 @@ def _tests(study: FidelityStudy) -> Iterator[str]:
 
 
 def _remarks(study: FidelityStudy) -> Iterator[str]:
+    law = _main(list(study.table["mask_law"].unique()))
+    ceilings = study.table.loc[study.table["mask_law"] == law, "ceiling"].dropna()
+    if len(ceilings):
+        yield f"the model's own noise leaves an R² of at most {ceilings.median():.2f} on {law} masks (median)"
     undefined = study.table.loc[study.table["r2"].isna(), "status"]
     if len(undefined):
         statuses = ", ".join(f"{count} {status}" for status, count in undefined.value_counts().items())

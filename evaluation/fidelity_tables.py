@@ -23,6 +23,7 @@ COLUMNS = (
     "mse",
     "r2",
     "spearman",
+    "ceiling",
     "n_masks",
     "n_units",
     "n_queries",
@@ -64,13 +65,14 @@ class FidelityStudy:
         """
         table = self.table[self.table["budget"] == (budget or self.budgets[-1])]
         groups = table.groupby(["text", "surrogate", "mask_law"], sort=False)
-        return groups[["mse", "r2", "spearman"]].agg(_strict_mean).reset_index()
+        return groups[["mse", "r2", "spearman", "ceiling"]].agg(_strict_mean).reset_index()
 
     def summary(self) -> pd.DataFrame:
         """One row per budget, law and surrogate: medians over texts with bootstrap intervals.
 
         Columns ``mse, r2, spearman`` with ``_low`` and ``_high``; ``ratio`` is the median over texts of
-        the squared error over that of the zero baseline; ``n_undefined`` texts are in no median of R2.
+        the squared error over that of the zero baseline; ``n_undefined`` texts are in no median of R2;
+        ``ceiling`` is the median of what the model's own noise leaves of R2, NaN where not probed.
         """
         return pd.DataFrame(
             [
@@ -147,6 +149,7 @@ class FidelityStudy:
     def _medians(self, rows: pd.DataFrame, zero: pd.Series) -> dict[str, Any]:
         ratio = rows.set_index("text")["mse"] / zero.where(zero > 0)
         found: dict[str, Any] = {"n": len(rows), "n_undefined": int(rows["r2"].isna().sum())}
+        found["ceiling"] = rows["ceiling"].median()
         for column, values in {**rows[["mse", "r2", "spearman"]], "ratio": ratio}.items():
             middle = bootstrap_median(values, self.confidence, self.seed)
             found |= {column: middle.median, f"{column}_low": middle.low, f"{column}_high": middle.high}

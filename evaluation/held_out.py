@@ -10,7 +10,7 @@ from scipy.special import comb
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
-from piste.evaluation.fidelity import fidelity_status, measure_fidelity
+from piste.evaluation.fidelity import fidelity_status, measure_fidelity, noise_ceiling
 from piste.evaluation.fidelity_tables import COLUMNS, DELETIONS, MEAN, ZERO, FidelityStudy
 from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
 from piste.sampling.collect import Memory, Progress
@@ -24,6 +24,7 @@ from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
 from piste.surrogates.named import named_surrogates
+from piste.surrogates.noise import check_repeatable
 from piste.surrogates.records import Explained, Failed, Options
 
 MOST_DELETIONS = 10
@@ -54,6 +55,7 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
     progress: Progress | None = None,
     confidence: float = 0.95,
     text_ids: Sequence[str] | None = None,
+    noise_probe: int = 0,
 ) -> "FidelityStudy":
     """Fit surrogates with equal budgets and judge all of them by the same fresh masks.
 
@@ -71,6 +73,9 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
         curve of error against queries.
     laws
         Some of `LAWS`.
+    noise_probe
+        How often to repeat each unmasked text, once per text and on top of its budgets, to learn the
+        ``ceiling`` of R2 that the model's own noise leaves; 0 for none.
     model, texts, surrogates, units, masking, design, target, space, tie_repeats, context, batch_size,
     seed, store, progress, confidence, text_ids
         As in `piste.explain`.
@@ -95,7 +100,7 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
         units=units,
         masking=masking,
         design=_checked_design(design),
-        budget=spent[-1],
+        budget=spent[-1] + noise_probe,
         target=target,
         space=space,
         tie_repeats=tie_repeats,
@@ -103,8 +108,11 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
         batch_size=batch_size,
         seed=seed,
         confidence=confidence,
+        noise_probe=noise_probe,
     )
     box = load_model(model)
+    if noise_probe:
+        check_repeatable(box)
     choose_masking(masking, box)  # refuse before the first query
     listed = listed_texts(texts)
     names = text_names(text_ids, len(listed))
@@ -112,7 +120,7 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
     failures: dict[str, str] = {}
     with with_answers_kept(box, store) as asked:
         for done, (name, text) in enumerate(zip(names, listed, strict=True), 1):
-            outcome = _text_rows(asked, text, name, options, spent, judging)
+            outcome = _text_rows((asked, box), text, name, options, spent, judging)
             if isinstance(outcome, Failed):
                 failures[name] = outcome.message
             else:
@@ -174,14 +182,17 @@ def _within(masks: BoolArray, room: FloatArray) -> BoolArray:
 
 
 def _text_rows(
-    model: BlackBox,
+    models: tuple[BlackBox, BlackBox],
     text: Text,
     name: str,
     options: Options,
     budgets: Sequence[int],
     laws: Mapping[str, int],
 ) -> list[dict[str, object]] | Failed:
-    """Every row of one text; answers that one budget paid for are known to the next."""
+    """Every row of one text; answers that one budget paid for are known to the next.
+
+    The second model is the first without a store, whose answers are repeated.
+    """
     memory = Memory()
     judged: list[_Judged] = []
 
@@ -190,17 +201,27 @@ def _text_rows(
         return masks
 
     rows: list[dict[str, object]] = []
-    for budget in budgets:
-        asked = replace(options, budget=budget)
-        outcome = explain_text(model, text, name, asked, reserve=reserve, memory=memory)
+    ceilings: dict[object, float] = {}
+    for budget in reversed(budgets):
+        # The largest is first, and probes for all: the judging masks, and so the ceilings, are the same.
+        asked = replace(options, budget=budget) if rows else options
+        asked = replace(asked, noise_probe=0) if rows else asked
+        outcome = explain_text(
+            models[0], text, name, asked, reserve=reserve, memory=memory, repeated=models[1]
+        )
         if isinstance(outcome, Failed):
             return outcome
-        rows += [
-            {"text": name, "budget": budget, "n_units": int(outcome.units.seen.sum())} | row
-            for part in judged
-            for row in _part_rows(outcome, part)
-        ]
+        known = {"text": name, "budget": budget, "n_units": int(outcome.units.seen.sum())}
+        found = [known | row for part in judged for row in _part_rows(outcome, part)]
+        if not rows:
+            ceilings = {_judged_by(row): float(str(row["ceiling"])) for row in found}
+        rows = [row | {"ceiling": ceilings[_judged_by(row)]} for row in found] + rows
     return rows
+
+
+def _judged_by(row: Mapping[str, object]) -> tuple[object, ...]:
+    """What a ceiling depends on."""
+    return row["target"], row["mask_law"], row["n_removed"]
 
 
 def _part_rows(explained: Explained, part: _Judged) -> list[dict[str, object]]:
@@ -209,6 +230,7 @@ def _part_rows(explained: Explained, part: _Judged) -> list[dict[str, object]]:
     finite = np.isfinite(answers).all(axis=1)
     answers = answers[finite]
     predictions = _predictions(explained, answers, _held_out_masks(explained)[part.rows][finite])
+    errors = explained.held_out_errors
     rows: list[dict[str, object]] = []
     for output, target in enumerate(explained.targets):
         known: dict[str, object] = {
@@ -216,6 +238,10 @@ def _part_rows(explained: Explained, part: _Judged) -> list[dict[str, object]]:
             "mask_law": part.law,
             "n_removed": part.n_removed,
             "n_queries": len(explained.responses.masks),
+            "ceiling": noise_ceiling(
+                answers[:, output],
+                None if errors is None else errors.values[part.rows][finite, output],
+            ),
         }
         rows += [
             known | {"surrogate": name} | _measured(answers[:, output], predicted[:, output])

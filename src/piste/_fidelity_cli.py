@@ -52,6 +52,7 @@ def fidelity(
     batch_size: option.BatchSize = 64,
     seed: option.Seed = 0,
     confidence: option.Confidence = 0.95,
+    noise_probe: option.NoiseProbe = 0,
     store: option.Store = None,
     base_url: option.BaseUrl = None,
     concurrency: option.Concurrency = None,
@@ -108,6 +109,7 @@ def fidelity(
                 progress=progress,
                 confidence=confidence,
                 text_ids=inputs.text_ids,
+                noise_probe=noise_probe,
             )
         if out is not None:
             study.to_csv(out)

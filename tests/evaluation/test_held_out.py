@@ -96,6 +96,30 @@ def test_methods_are_compared_paired_by_text() -> None:
     assert list(study.deletion_curve()["x"].unique()) == list(range(1, 11))
 
 
+def test_noise_of_the_model_is_the_ceiling() -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy(texts: Sequence[str]) -> list[float]:
+        return [len(text.split()) + rng.normal() for text in texts]
+
+    study = fidelity_study(
+        noisy,
+        TEXT,
+        surrogates="lime",
+        budgets=(60, 90),
+        space="raw",
+        laws=["uniform-size"],
+        noise_probe=40,
+    )
+    # 0 to 13 words of 14 are kept, uniformly: a variance of (14 ** 2 - 1) / 12 and 1 of noise. The noise is
+    # estimated from 40 repeats, to a fifth or so.
+    assert study.table["ceiling"].iloc[0] == pytest.approx(1 - 1 / (195 / 12 + 1), abs=0.03)
+    assert study.table["ceiling"].nunique() == 1  # probed once, for both budgets
+    assert (study.table.query("surrogate == 'lime'")["r2"] < 1).all()
+    quiet = fidelity_study(Additive(), TEXT, surrogates="lime", budgets=60, space="raw")
+    assert quiet.table["ceiling"].isna().all()
+
+
 def test_files_hold_the_tables(tmp_path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     study = fidelity_study(Additive(), TEXTS, budgets=50, space="raw")
     study.to_csv(tmp_path / "fidelity.csv")
