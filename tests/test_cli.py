@@ -527,3 +527,24 @@ def test_a_dry_run_says_what_would_be_refused() -> None:
         "8 model queries at most, for 1 texts; nothing was sent\n2 of 3 texts would"
     )
     assert "refused; first: Got a text of 2000 units; expected at most 1500" in report
+
+
+def test_any_option_of_an_adapter(tmp_path: Path) -> None:
+    out = tmp_path / "a.csv"
+    result = explain(SENTENCE, "--model-option", "threads=1", "--quiet", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert written(out)
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("threads", ("NAME=VALUE",)),
+        ("api_key=sk-123", ("on the command line", "OPENAI_API_KEY")),
+        ("colour=blue", ("'colour'", "expected threads")),
+    ],
+)
+def test_a_wrong_model_option_is_refused(given: str, parts: tuple[str, ...]) -> None:
+    result = explain(SENTENCE, "--model-option", given)
+    refused(result, 2, *parts)
+    assert "sk-123" not in result.output

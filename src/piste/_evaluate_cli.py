@@ -100,6 +100,7 @@ def evaluate(
     rpm: option.Rpm = None,
     price: option.Price = None,
     max_cost: option.MaxCost = None,
+    model_option: option.ModelOption = None,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
     out: option.Out = None,
@@ -134,7 +135,13 @@ def evaluate(
         )
         context = read_context(context_file)
         box = opened_model(
-            model, base_url=base_url, concurrency=concurrency, rpm=rpm, price=price, max_cost=max_cost
+            model,
+            base_url=base_url,
+            concurrency=concurrency,
+            rpm=rpm,
+            price=price,
+            max_cost=max_cost,
+            others=model_option,
         )
         with nullcontext() if quiet else stderr_progress() as progress:
             if attributions is not None:

@@ -59,6 +59,7 @@ def fidelity(
     rpm: option.Rpm = None,
     price: option.Price = None,
     max_cost: option.MaxCost = None,
+    model_option: option.ModelOption = None,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
     out: option.Out = None,
@@ -88,6 +89,7 @@ def fidelity(
             rpm=rpm,
             price=price,
             max_cost=max_cost,
+            others=model_option,
         )
         with nullcontext() if quiet else stderr_progress("Judging texts") as progress:
             study = fidelity_study(

@@ -65,6 +65,12 @@ Price = Annotated[
 MaxCost = Annotated[
     float | None, typer.Option(help="For remote models: spend at most this; needs --price.")
 ]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Any other option of the model's adapter, as NAME=VALUE, such as labels=no,yes; repeat."
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nothing.")]
 TextColumn = Annotated[str, typer.Option(help="Column of FILE that holds the texts.")]
 IdColumn = Annotated[str | None, typer.Option(help="Column of FILE that names the texts.")]

@@ -1,5 +1,6 @@
 """What every command does before its first query: open the model, check what it was given."""
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +9,8 @@ from piste._errors import InputError
 from piste.sampling.models import load_model
 from piste.sampling.models.protocol import BlackBox
 from piste.surrogates.rounds import AutoBudget
+
+_LISTS = ("labels", "providers")  # model options that are several texts
 
 
 def opened_model(
@@ -18,9 +21,10 @@ def opened_model(
     rpm: float | None = None,
     price: str | None = None,
     max_cost: float | None = None,
+    others: Sequence[str] | None = None,
 ) -> BlackBox:
     """The model, with the options that were given; one that is not its adapter's is refused."""
-    options = {
+    options = dict(map(_named_value, others or ())) | {
         "base_url": base_url,
         "concurrency": concurrency,
         "rpm": rpm,
@@ -28,6 +32,22 @@ def opened_model(
         "max_cost": max_cost,
     }
     return load_model(uri, **{name: value for name, value in options.items() if value is not None})
+
+
+def _named_value(given: str) -> tuple[str, object]:
+    """NAME=VALUE: JSON where it is some, a list of texts between commas, or a text."""
+    name, separator, value = given.partition("=")
+    if not separator or not name.isidentifier():
+        raise InputError(f"Got --model-option {given!r}; expected NAME=VALUE, such as labels=good,bad.")
+    if name == "api_key":
+        raise InputError(
+            "Got a key on the command line, where others can read it; expected it in the environment. "
+            "Set OPENAI_API_KEY, or what the adapter's page says."
+        )
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value.split(",") if name in _LISTS else value
 
 
 def _numbers(given: str | None) -> list[float] | None:

@@ -100,6 +100,7 @@ def explain(
     rpm: option.Rpm = None,
     price: option.Price = None,
     max_cost: option.MaxCost = None,
+    model_option: option.ModelOption = None,
     dry_run: option.DryRun = False,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
@@ -124,6 +125,7 @@ def explain(
             rpm=rpm,
             price=price,
             max_cost=max_cost,
+            others=model_option,
         )
         if dry_run:
             options = Options(
