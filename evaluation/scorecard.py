@@ -11,6 +11,7 @@ import pandas as pd
 
 from piste._errors import InputError
 from piste.evaluation.compare import Comparison, compare
+from piste.evaluation.erasure_curves import erasure_curve, is_point
 from piste.evaluation.export import csv_text, write_files
 from piste.evaluation.summaries import summary
 
@@ -51,11 +52,14 @@ class Scorecard:
         the other; undefined values are NaN and their ``status`` says why.
     confidence, seed
         Of the intervals over documents.
+    points
+        Points of deletion and insertion curves, which are no metrics; see `curves`.
     """
 
     table: pd.DataFrame
     confidence: float = 0.95
     seed: int = 0
+    points: pd.DataFrame | None = None
 
     @classmethod
     def of(
@@ -67,7 +71,20 @@ class Scorecard:
         whole = pd.concat(tables, ignore_index=True)
         for column in ("setting", "space"):
             whole[column] = whole[column].fillna("") if column in whole else ""
-        return cls(whole, confidence, seed)
+        points = is_point(whole)
+        return cls(whole[~points].reset_index(drop=True), confidence, seed, whole[points])
+
+    def curves(self) -> dict[str, pd.DataFrame]:
+        """Deletion and insertion curves by title, as `Study.to_html` takes them, where points were kept."""
+        if self.points is None:
+            return {}
+        found = {
+            f"{metric.capitalize()} of the most relevant units first: score against their share": erasure_curve(
+                self.points, metric, confidence=self.confidence, seed=self.seed
+            )
+            for metric in ("deletion", "insertion")
+        }
+        return {title: curve for title, curve in found.items() if len(curve)}
 
     def summary(self) -> pd.DataFrame:
         """Medians over documents with intervals, and how many are undefined or flagged."""

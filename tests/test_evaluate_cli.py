@@ -31,7 +31,31 @@ def reviews(tmp_path: Path) -> Path:
     return path
 
 
-def test_everything_at_once_and_three_files(reviews: Path) -> None:
+def test_a_page_with_curves(reviews: Path) -> None:
+    page = reviews.with_name("page.html")
+    found = piste(
+        *(
+            "evaluate",
+            reviews,
+            "--budget",
+            40,
+            "--surrogate",
+            "lime",
+            "--metric",
+            "deletion",
+            "--html",
+            page,
+        )
+    )
+    assert found.exit_code == 0, found.output
+    content = page.read_text(encoding="utf-8")
+    assert "Deletion of the most relevant units first" in content
+    assert "gripping" in content
+    refused = piste("evaluate", reviews, "--attributions", reviews, "--html", page)
+    assert refused.exit_code == 2
+
+
+def test_everything_at_once_and_all_files(reviews: Path) -> None:
     out = reviews.with_name("metrics.csv")
     found = piste(
         *("evaluate", reviews, "--budget", 60, "--surrogate", "lime", "--surrogate", "slalom"),
@@ -47,6 +71,8 @@ def test_everything_at_once_and_three_files(reviews: Path) -> None:
     tests = pd.read_csv(out.with_suffix(".tests.csv"))
     assert set(tests["metric"]) >= {"comprehensiveness", "roc_auc"}
     assert (tests["p_holm"] >= tests["p"]).all()
+    agreement = pd.read_csv(out.with_suffix(".agreement.csv"))
+    assert {"kendall", "top_overlap", "sign_agreement"} <= set(agreement["metric"])
     # What the terminal says is what the file holds.
     rows = summary.query("metric == 'roc_auc' and surrogate == 'slalom' and kind == 'removal'")
     assert f"{rows['median'].iloc[0]:.2f}" in found.output

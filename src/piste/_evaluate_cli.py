@@ -14,11 +14,15 @@ from piste._inputs import Inputs, read_inputs
 from piste._setup import check_outputs, opened_model, read_context
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from piste.evaluation.rationales import Rationale
 
 SURROGATES = ["lime", "shap", "slalom"]
 METRICS = ["comprehensiveness", "sufficiency", "deletion", "insertion"]
 BASELINES = ["random"]
+CURVES = ("deletion", "insertion")
+BESIDE = ("summary", "tests", "agreement")
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -104,19 +108,25 @@ def evaluate(
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
     out: option.Out = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page: highlighted texts, deletion and insertion curves."),
+    ] = None,
     quiet: option.Quiet = False,
 ) -> None:
     """Measure attributions: by what the model does without the units, by people's marks, by words.
 
     Explains the texts first, or takes attributions from elsewhere. Writes one row per text, method and
-    metric; medians over texts as NAME.summary.csv, paired tests as NAME.tests.csv.
+    metric; medians over texts as NAME.summary.csv, paired tests as NAME.tests.csv, agreement between methods
+    as NAME.agreement.csv.
     """
     with errors_as_one_line():
-        from piste.evaluation.agreement import lexicon_agreement, rationale_agreement
+        from piste.evaluation.agreement import method_agreement
         from piste.evaluation.explaining import explain
         from piste.evaluation.explanations import read_attributions
+        from piste.evaluation.export import csv_text, write_files
         from piste.evaluation.faithfulness import faithfulness
-        from piste.evaluation.lexicons import naive_bayes_log_odds, read_lexicon
+        from piste.evaluation.measures import Curve
         from piste.evaluation.scorecard import Scorecard
         from piste.evaluation.scorecard_report import scorecard_report
         from piste.sampling.collect import stderr_progress
@@ -128,8 +138,10 @@ def evaluate(
             raise InputError(
                 "Got nothing to evaluate; expected a text, a file of texts, or --oracle all."
             )
-        beside = [out.with_suffix(f".{part}.csv") for part in ("summary", "tests")] if out else []
-        check_outputs(source, [out, *beside])
+        beside = [out.with_suffix(f".{part}.csv") for part in BESIDE] if out else []
+        check_outputs(source, [out, *beside, html])
+        if html is not None and attributions is not None:
+            raise InputError("Got --html with --attributions; expected texts that are explained here.")
         inputs, marks = _inputs_and_marks(
             source, rationales, rationale_column, label_column, (text_column, id_column)
         )
@@ -143,11 +155,12 @@ def evaluate(
             max_cost=max_cost,
             others=model_option,
         )
+        study = None
         with nullcontext() if quiet else stderr_progress() as progress:
             if attributions is not None:
                 table = read_attributions(attributions)
             else:
-                table = explain(
+                study = explain(
                     box,
                     inputs.texts,
                     surrogates=surrogate or SURROGATES,
@@ -163,39 +176,60 @@ def evaluate(
                     progress=progress,
                     confidence=confidence,
                     text_ids=inputs.text_ids,
-                ).attributions
-        tables = []
+                )
+                table = study.attributions
+        tables = _by_reference(table, inputs, marks, label_column, lexicon, seed)
         if chosen := _without_none(metric, METRICS):
             with nullcontext() if quiet else stderr_progress("Measuring texts") as progress:
-                tables.append(
-                    faithfulness(
-                        box,
-                        inputs.texts,
-                        table,
-                        metrics=chosen,
-                        masking=masking,
-                        baselines=_without_none(baseline, BASELINES),
-                        rationales=marks,
-                        context=context,
-                        batch_size=batch_size,
-                        seed=seed,
-                        store=store,
-                        text_ids=inputs.text_ids,
-                        progress=progress,
-                    )
+                measured = faithfulness(
+                    box,
+                    inputs.texts,
+                    table,
+                    metrics=[
+                        Curve(name, keep_points=True) if name in CURVES else name for name in chosen
+                    ],
+                    masking=masking,
+                    baselines=_without_none(baseline, BASELINES),
+                    rationales=marks,
+                    context=context,
+                    batch_size=batch_size,
+                    seed=seed,
+                    store=store,
+                    text_ids=inputs.text_ids,
+                    progress=progress,
                 )
-        if marks is not None:
-            tables.append(rationale_agreement(table, marks, seed=seed))
-        if label_column is not None:
-            weights = naive_bayes_log_odds(inputs.texts, inputs.columns[label_column])
-            tables.append(lexicon_agreement(table, weights, name="naive Bayes"))
-        if lexicon is not None:
-            tables.append(lexicon_agreement(table, read_lexicon(lexicon), name=lexicon.name))
+            tables.insert(0, measured)
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
         if out is not None:
             card.to_csv(out)
+            write_files({out.with_suffix(".agreement.csv"): csv_text(method_agreement(table)).encode()})
+        if html is not None and study is not None:
+            study.to_html(html, curves=card.curves())
         if not quiet:
             Console().print(scorecard_report(card))
+
+
+def _by_reference(
+    table: "pd.DataFrame",
+    inputs: Inputs,
+    marks: "list[Rationale] | None",
+    label_column: str | None,
+    lexicon: Path | None,
+    seed: int,
+) -> "list[pd.DataFrame]":
+    """Agreement with people's marks, with the words of each label, with a lexicon, as far as given."""
+    from piste.evaluation.agreement import lexicon_agreement, rationale_agreement
+    from piste.evaluation.lexicons import naive_bayes_log_odds, read_lexicon
+
+    tables = []
+    if marks is not None:
+        tables.append(rationale_agreement(table, marks, seed=seed))
+    if label_column is not None:
+        weights = naive_bayes_log_odds(inputs.texts, inputs.columns[label_column])
+        tables.append(lexicon_agreement(table, weights, name="naive Bayes"))
+    if lexicon is not None:
+        tables.append(lexicon_agreement(table, read_lexicon(lexicon), name=lexicon.name))
+    return tables
 
 
 def _inputs_and_marks(
