@@ -11,7 +11,7 @@ import numpy as np
 from piste._errors import InputError, ModelError
 from piste._typing import FloatArray
 from piste.sampling.models._foreign import abbreviated, model_errors
-from piste.sampling.models.protocol import BlackBox, Scores, Streaming
+from piste.sampling.models.protocol import Batching, BlackBox, Scores, Streaming
 from piste.sampling.records import Hidden, OutputKind, Query
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +129,8 @@ def collect(
         Answers known from before; new ones are put there batch by batch, so that an error later loses
         nothing. None starts without any.
     batch_size
-        The most queries in one call of the model; one that streams its answers is called once.
+        The most queries in one call of the model. One that streams its answers is called once; one that
+        knows its tokens makes smaller batches, of similar lengths, where that is faster.
     max_queries
         The most queries to ask now; None for no limit.
     progress
@@ -225,6 +226,10 @@ def _answered(
     model: BlackBox, queries: Sequence[Query], batch_size: int
 ) -> Generator[tuple[Sequence[Query], Scores], None, None]:
     """Each batch with its answers; a model that streams has no batches, and no pause between them."""
+    if isinstance(model, Batching):
+        for positions, scores in model.score_batches(queries, batch_size):
+            yield [queries[position] for position in positions], scores
+        return
     if isinstance(model, Streaming) and queries:
         with model_errors(queries):
             for part, scores in model.stream(queries):

@@ -1,4 +1,4 @@
-"""Where a model's subwords lie in the text, how much of it the window lets in, and padded batches."""
+"""Where a model's subwords lie in the text, and how much of it the window lets in."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from piste._errors import InputError
-from piste._typing import BoolArray, IntArray
+from piste._typing import BoolArray
 from piste.sampling.models._foreign import is_a
 from piste.sampling.records import Hidden, Query, Text
 
@@ -205,53 +205,3 @@ def attention(query: Query, encoding: Encoding) -> list[int]:
         int(attends(segment, start, end))
         for segment, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class Padding:
-    """How a model wants rows of unequal length made rectangular.
-
-    Parameters
-    ----------
-    pad_id, pad_type_id
-        What fills ``input_ids`` and ``token_type_ids``; without a ``pad_id`` only batches of one fit.
-    blank_id
-        The one token that stands for an input without any: a Transformer cannot take none.
-    on_the_left
-        Whether the filling comes first.
-    """
-
-    pad_id: int | None
-    pad_type_id: int = 0
-    blank_id: int | None = None
-    on_the_left: bool = False
-
-    def batches(self, inputs: Sequence[Query]) -> list[Sequence[Query]]:
-        """The inputs as one batch, or each alone where the model could not tell padding from text."""
-        return [[query] for query in inputs] if self.pad_id is None else [inputs]
-
-    def arrays(
-        self,
-        ids: Sequence[list[int]],
-        attention: Sequence[list[int]],
-        type_ids: Sequence[list[int]] | None,
-    ) -> dict[str, IntArray]:
-        """The model's inputs by name, each of shape (n_inputs, longest), int64."""
-        if self.blank_id is not None:
-            ids = [row or [self.blank_id] for row in ids]
-            attention = [row or [1] for row in attention]
-            type_ids = None if type_ids is None else [row or [0] for row in type_ids]
-        arrays = {
-            "input_ids": self._rectangle(ids, self.pad_id or 0),
-            "attention_mask": self._rectangle(attention, 0),
-        }
-        if type_ids is not None:
-            arrays["token_type_ids"] = self._rectangle(type_ids, self.pad_type_id)
-        return arrays
-
-    def _rectangle(self, rows: Sequence[list[int]], fill: int) -> IntArray:
-        longest = max(map(len, rows))
-        array = np.full((len(rows), longest), fill, np.int64)
-        for target, row in zip(array, rows, strict=True):
-            target[longest - len(row) if self.on_the_left else 0 :][: len(row)] = row
-        return array

@@ -14,10 +14,17 @@ import numpy as np
 
 from piste._errors import InputError, ModelError
 from piste._typing import FloatArray, IntArray
+from piste.sampling.models._batches import (
+    ACCELERATOR_TOKENS,
+    CPU_TOKENS,
+    WINDOW,
+    Padding,
+    Rows,
+    in_order,
+)
 from piste.sampling.models._foreign import is_a, model_errors, tensor_to_float64
 from piste.sampling.models._outputs import Head
 from piste.sampling.models._tokens import (
-    Padding,
     attention,
     plain_texts,
     transformers_subwords,
@@ -188,7 +195,7 @@ class HuggingFaceClassifier:
         return ends
 
     def score(self, inputs: Sequence[Query]) -> Scores:
-        """Answer a batch in one forward pass, or in halves where the memory does not suffice.
+        """Answer all inputs, in batches of similar lengths.
 
         Raises
         ------
@@ -197,41 +204,73 @@ class HuggingFaceClassifier:
         ModelError
             If the model raises, or is no sequence classifier.
         """
-        with model_errors(inputs), _evaluating(self._model):
-            batches = self._padding.batches(inputs)
-            return self._head.scores(np.concatenate([self._logits(batch) for batch in batches]))
+        return in_order(self.score_batches(inputs, len(inputs)), len(inputs))
 
-    def _logits(self, inputs: Sequence[Query]) -> FloatArray:
+    def score_batches(self, inputs: Sequence[Query], most: int) -> Iterator[tuple[IntArray, Scores]]:
+        """Answer batch by batch, each of similar lengths, or in halves where the memory does not suffice.
+
+        Parameters
+        ----------
+        inputs
+            What to ask; answered in windows of a thousand, so that memory does not grow with them.
+        most
+            The most inputs in one forward pass; fewer where its tokens fill the processor's cache.
+
+        Yields
+        ------
+        tuple of (ndarray, Scores)
+            Positions among the inputs, shape (n_batch,), int64, and their answers.
+
+        Raises
+        ------
+        InputError, ModelError
+            As for :meth:`score`.
+        """
+        device = next(self._model.parameters()).device
+        most_tokens = CPU_TOKENS if device.type == "cpu" else ACCELERATOR_TOKENS
+        for start in range(0, len(inputs), WINDOW):
+            window = inputs[start : start + WINDOW]
+            with model_errors(window):
+                rows = self._encode(window)
+            for batch in self._padding.batches(rows.lengths, most_tokens=most_tokens, most_rows=most):
+                with model_errors([window[position] for position in batch]), _evaluating(self._model):
+                    scores = self._head.scores(self._logits(rows.take(batch)))
+                yield start + batch, scores
+
+    def _logits(self, rows: Rows) -> FloatArray:
+        n_rows = len(rows.ids)
         try:
-            return self._forward(inputs)
+            return self._forward(rows)
         except RuntimeError as error:
-            if len(inputs) == 1 or not _is_out_of_memory(error):
+            if n_rows == 1 or not _is_out_of_memory(error):
                 raise
         # Outside the handler, so that the failed pass's tensors are no longer held by its traceback.
-        half = len(inputs) // 2
-        _logger.warning("Out of memory with a batch of %d; going on with %d.", len(inputs), half)
+        half = n_rows // 2
+        _logger.warning("Out of memory with a batch of %d; going on with %d.", n_rows, half)
         _release_memory()
-        return np.concatenate([self._logits(inputs[:half]), self._logits(inputs[half:])])
+        halves = rows.take(range(half)), rows.take(range(half, n_rows))
+        return np.concatenate([self._logits(part) for part in halves])
 
-    def _forward(self, inputs: Sequence[Query]) -> FloatArray:
+    def _forward(self, rows: Rows) -> FloatArray:
         import torch
 
+        n_rows = len(rows.ids)
         with torch.inference_mode():
-            arrays = self._encode(inputs)
             device = next(self._model.parameters()).device
+            arrays = self._padding.arrays(rows)
             output = self._model(
                 **{name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
             )
         logits = getattr(output, "logits", None)
-        if logits is None or logits.ndim != 2 or len(logits) != len(inputs):
+        if logits is None or logits.ndim != 2 or len(logits) != n_rows:
             got = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
             raise ModelError(
-                f"{type(self._model).__name__} returned {got} for {len(inputs)} texts; expected shape "
+                f"{type(self._model).__name__} returned {got} for {n_rows} texts; expected shape "
                 "(n_texts, n_labels). Pass a sequence classifier, or a function that returns scores."
             )
         return tensor_to_float64(logits)
 
-    def _encode(self, inputs: Sequence[Query]) -> dict[str, IntArray]:
+    def _encode(self, inputs: Sequence[Query]) -> Rows:
         texts = plain_texts(inputs)
         pairs = [text for text in texts if isinstance(text, tuple)]
         encoded = self._tokenizer(
@@ -241,17 +280,15 @@ class HuggingFaceClassifier:
             max_length=self._subwords.window,
             verbose=False,
         )
-        ids = encoded["input_ids"]
-        if encoded.encodings is not None:
+        attended = None
+        if any(isinstance(query, Hidden) for query in inputs):
+            if encoded.encodings is None:
+                raise InputError(
+                    f"Got masking='attention' for {type(self._tokenizer).__name__}, a slow tokenizer, "
+                    "which does not say where its tokens lie; expected a fast one. Use masking='remove'."
+                )
             attended = [attention(*each) for each in zip(inputs, encoded.encodings, strict=True)]
-        elif any(isinstance(query, Hidden) for query in inputs):
-            raise InputError(
-                f"Got masking='attention' for {type(self._tokenizer).__name__}, a slow tokenizer, "
-                "which does not say where its tokens lie; expected a fast one. Use masking='remove'."
-            )
-        else:
-            attended = [[1] * len(row) for row in ids]
-        return self._padding.arrays(ids, attended, encoded.get("token_type_ids"))
+        return Rows(encoded["input_ids"], attended, encoded.get("token_type_ids"))
 
 
 def _require_torch() -> None:

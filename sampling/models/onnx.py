@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -13,11 +13,18 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from piste._errors import InputError, ModelError
-from piste._typing import FloatArray
+from piste._typing import FloatArray, IntArray
+from piste.sampling.models._batches import (
+    ACCELERATOR_TOKENS,
+    CPU_TOKENS,
+    WINDOW,
+    Padding,
+    Rows,
+    in_order,
+)
 from piste.sampling.models._foreign import model_errors
 from piste.sampling.models._outputs import Head
 from piste.sampling.models._tokens import (
-    Padding,
     attention,
     plain_texts,
     tokenizers_subwords,
@@ -79,6 +86,8 @@ class OnnxClassifier:
             self._tokenizer.enable_truncation(self._subwords.window)
         self._session = _session(self._folder / "model.onnx", threads, providers)
         self._inputs = {each.name: _INTEGERS[each.type] for each in self._session.get_inputs()}
+        on_cpu = self._session.get_providers() == ["CPUExecutionProvider"]
+        self._most_tokens = CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS
         tokens = (self._config.get("bos_token_id"), self._config.get("eos_token_id"))
         self._padding = Padding(
             pad_id=self._config.get("pad_token_id") if "attention_mask" in self._inputs else None,
@@ -113,7 +122,7 @@ class OnnxClassifier:
         return self._subwords.seen_until(parts)
 
     def score(self, inputs: Sequence[Query]) -> Scores:
-        """Answer a batch in one run of the graph.
+        """Answer all inputs, in batches of similar lengths.
 
         Raises
         ------
@@ -122,27 +131,42 @@ class OnnxClassifier:
         ModelError
             If onnxruntime raises, or the graph's first output is no (n, k) array.
         """
-        with model_errors(inputs):
-            batches = self._padding.batches(inputs)
-            return self._head.scores(np.concatenate([self._logits(batch) for batch in batches]))
+        return in_order(self.score_batches(inputs, len(inputs)), len(inputs))
 
-    def _logits(self, inputs: Sequence[Query]) -> FloatArray:
-        if "attention_mask" not in self._inputs and any(isinstance(query, Hidden) for query in inputs):
+    def score_batches(self, inputs: Sequence[Query], most: int) -> Iterator[tuple[IntArray, Scores]]:
+        """Answer batch by batch, as :meth:`HuggingFaceClassifier.score_batches` does."""
+        for start in range(0, len(inputs), WINDOW):
+            window = inputs[start : start + WINDOW]
+            with model_errors(window):
+                rows = self._encode(window)
+            for batch in self._padding.batches(
+                rows.lengths, most_tokens=self._most_tokens, most_rows=most
+            ):
+                with model_errors([window[position] for position in batch]):
+                    scores = self._head.scores(self._logits(rows.take(batch)))
+                yield start + batch, scores
+
+    def _encode(self, inputs: Sequence[Query]) -> Rows:
+        any_hidden = any(isinstance(query, Hidden) for query in inputs)
+        if any_hidden and "attention_mask" not in self._inputs:
             raise InputError(
                 "Got masking='attention' for a graph without an attention_mask input. Use "
                 "masking='remove' or a replacement string."
             )
         encodings = self._tokenizer.encode_batch(plain_texts(inputs))
-        arrays = self._padding.arrays(
+        return Rows(
             [encoding.ids for encoding in encodings],
-            [attention(*each) for each in zip(inputs, encodings, strict=True)],
+            [attention(*each) for each in zip(inputs, encodings, strict=True)] if any_hidden else None,
             [encoding.type_ids for encoding in encodings],
         )
+
+    def _logits(self, rows: Rows) -> FloatArray:
+        arrays = self._padding.arrays(rows)
         feed = {name: arrays[name].astype(integer) for name, integer in self._inputs.items()}
         logits = np.asarray(self._session.run(None, feed)[0], np.float64)
-        if logits.ndim != 2 or len(logits) != len(inputs):
+        if logits.ndim != 2 or len(logits) != len(rows.ids):
             raise ModelError(
-                f"The graph's first output has shape {logits.shape} for {len(inputs)} texts; expected "
+                f"The graph's first output has shape {logits.shape} for {len(rows.ids)} texts; expected "
                 "(n_texts, n_labels). Export a sequence classifier's logits first."
             )
         return logits

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from piste._errors import ModelError
-from piste._typing import FloatArray
+from piste._typing import FloatArray, IntArray
 from piste.sampling.records import OutputKind, Query
 
 
@@ -60,6 +60,15 @@ class Streaming(BlackBox, Protocol):
 
     def stream(self, inputs: Sequence[Query]) -> Iterator[tuple[slice, Scores]]:
         """Each part of the inputs with its answers, in any order, every input once."""
+        ...
+
+
+@runtime_checkable
+class Batching(BlackBox, Protocol):
+    """A black box that makes its own batches: it knows which inputs are of similar length."""
+
+    def score_batches(self, inputs: Sequence[Query], most: int) -> Iterator[tuple[IntArray, Scores]]:
+        """Positions among the inputs with their answers, at most so many at once, every input once."""
         ...
 
 
