@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from piste.evaluation.rationales import Rationale
+    from piste.evaluation.scorecard import Scorecard
 
 SURROGATES = ["lime", "shap", "slalom"]
 METRICS = ["comprehensiveness", "sufficiency", "deletion", "insertion"]
@@ -121,14 +122,11 @@ def evaluate(
     as NAME.agreement.csv.
     """
     with errors_as_one_line():
-        from piste.evaluation.agreement import method_agreement
         from piste.evaluation.explaining import explain
         from piste.evaluation.explanations import read_attributions
-        from piste.evaluation.export import csv_text, write_files
         from piste.evaluation.faithfulness import faithfulness
         from piste.evaluation.measures import Curve
         from piste.evaluation.scorecard import Scorecard
-        from piste.evaluation.scorecard_report import scorecard_report
         from piste.sampling.collect import stderr_progress
 
         if oracle:
@@ -200,13 +198,22 @@ def evaluate(
                 )
             tables.insert(0, measured)
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
-        if out is not None:
-            card.to_csv(out)
-            write_files({out.with_suffix(".agreement.csv"): csv_text(method_agreement(table)).encode()})
         if html is not None and study is not None:
             study.to_html(html, curves=card.curves())
-        if not quiet:
-            Console().print(scorecard_report(card))
+        _give(card, table, out, quiet)
+
+
+def _give(card: "Scorecard", table: "pd.DataFrame", out: Path | None, quiet: bool) -> None:
+    """Files and the table of medians."""
+    from piste.evaluation.agreement import method_agreement
+    from piste.evaluation.export import csv_text, write_files
+    from piste.evaluation.scorecard_report import scorecard_report
+
+    if out is not None:
+        card.to_csv(out)
+        write_files({out.with_suffix(".agreement.csv"): csv_text(method_agreement(table)).encode()})
+    if not quiet:
+        Console().print(scorecard_report(card))
 
 
 def _by_reference(
