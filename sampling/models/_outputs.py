@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from piste._errors import InputError
 from piste._typing import FloatArray
@@ -47,10 +47,12 @@ def one_vs_rest_log_odds(logits: FloatArray) -> FloatArray:
     np.put_along_axis(without_top, top, -np.inf, axis=1)
     # Every other class has p <= 1/2, so that log(1 - p) loses no digits; the top class is summed anew.
     with np.errstate(invalid="ignore"):  # a NaN or infinite logit gives NaN, which is reported later
-        total = logsumexp(logits, axis=1, keepdims=True)
+        total: FloatArray = np.logaddexp.reduce(logits, axis=1, keepdims=True)
         rest = total + np.log1p(-np.exp(without_top - total))
-        np.put_along_axis(rest, top, logsumexp(without_top, axis=1, keepdims=True), axis=1)
-        return logits - rest
+        without = np.logaddexp.reduce(without_top, axis=1, keepdims=True)
+        np.put_along_axis(rest, top, without, axis=1)
+        log_odds: FloatArray = logits - rest
+        return log_odds
 
 
 @dataclass(frozen=True)

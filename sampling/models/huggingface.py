@@ -31,6 +31,7 @@ from piste.sampling.models._tokens import (
     window_of,
     without_batching,
 )
+from piste.sampling.models._words import Words
 from piste.sampling.models.protocol import Scores
 from piste.sampling.records import Hidden, OutputKind, Query
 
@@ -84,6 +85,7 @@ class HuggingFaceClassifier:
         self._tokenizer = tokenizer
         config = model.config.get_text_config().to_dict()
         self._subwords = transformers_subwords(tokenizer, window_of(config, tokenizer.model_max_length))
+        self._words = _words_of(tokenizer, self._subwords.window)
         tokens = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         self._padding = Padding(
             pad_id=config.get("pad_token_id"),
@@ -271,6 +273,10 @@ class HuggingFaceClassifier:
         return tensor_to_float64(logits)
 
     def _encode(self, inputs: Sequence[Query]) -> Rows:
+        if self._words is not None and all(isinstance(query, str) for query in inputs):
+            ids = self._words.ids(inputs)  # type: ignore[arg-type]
+            told = "token_type_ids" in self._tokenizer.model_input_names
+            return Rows(ids, None, [[0] * len(row) for row in ids] if told else None)
         texts = plain_texts(inputs)
         pairs = [text for text in texts if isinstance(text, tuple)]
         encoded = self._tokenizer(
@@ -330,6 +336,17 @@ def _moved(model: "PreTrainedModel", device: str) -> "PreTrainedModel":
             "install a torch for it."
         ) from error
     return moved
+
+
+def _words_of(tokenizer: "PreTrainedTokenizerBase", window: int | None) -> Words | None:
+    """The tokenizer as one that cuts at spaces, where it is one and nothing is done around it."""
+    plain = tokenizer.is_fast and tokenizer.truncation_side == "right"
+    if not plain or getattr(tokenizer, "split_special_tokens", False):
+        return None
+    words = Words.of(without_batching(tokenizer.backend_tokenizer), window)
+    probe = "a [MASK]  Test, déjà vu" + str(tokenizer.cls_token)
+    plainly = tokenizer(probe, truncation=window is not None, max_length=window, verbose=False)
+    return words if words is not None and words.ids([probe]) == [plainly["input_ids"]] else None
 
 
 def _tokenizer_state(tokenizer: "PreTrainedTokenizerBase") -> str:

@@ -31,6 +31,7 @@ from piste.sampling.models._tokens import (
     window_of,
     without_batching,
 )
+from piste.sampling.models._words import Words
 from piste.sampling.models.protocol import Scores
 from piste.sampling.records import Hidden, OutputKind, Query
 
@@ -84,6 +85,7 @@ class OnnxClassifier:
         self._subwords = tokenizers_subwords(self._tokenizer, window_of(self._config, limit))
         if self._subwords.window is not None:
             self._tokenizer.enable_truncation(self._subwords.window)
+        self._words = Words.of(without_batching(self._tokenizer), self._subwords.window)
         self._session = _session(self._folder / "model.onnx", threads, providers)
         self._inputs = {each.name: _INTEGERS[each.type] for each in self._session.get_inputs()}
         on_cpu = self._session.get_providers() == ["CPUExecutionProvider"]
@@ -153,6 +155,9 @@ class OnnxClassifier:
                 "Got masking='attention' for a graph without an attention_mask input. Use "
                 "masking='remove' or a replacement string."
             )
+        if self._words is not None and all(isinstance(query, str) for query in inputs):
+            ids = self._words.ids(inputs)  # type: ignore[arg-type]
+            return Rows(ids, None, [[0] * len(row) for row in ids])
         encodings = self._tokenizer.encode_batch(plain_texts(inputs))
         return Rows(
             [encoding.ids for encoding in encodings],
