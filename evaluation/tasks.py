@@ -1,6 +1,6 @@
 """What an attribution is for: tasks, the kind that serves each, and how its success is measured."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -183,7 +183,7 @@ def derive(
         goal: Goal = "sufficient" if task == "sufficient-set" else "flip"
         sets, alternatives = derive_sets(explained, options, fitted, goal, given.model, given.max_calls)
     else:
-        alternatives = _MEASURES[task](explained, fitted, given)
+        alternatives = _measured(task, explained, fitted, given)
     alternatives = alternatives[alternatives["metric"] == chosen.metric]
     served = _serving(chosen, fitted)
     if len(sets):
@@ -220,42 +220,24 @@ def _with_chosen(served: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame:
     return served.assign(chosen=[key in members for key in keys])
 
 
-def _human(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
-    del explained
-    if given.rationales is None:
-        raise InputError(
-            "Got no rationales for 'human-attention'; expected what people marked in these texts: "
-            "rationales=read_rationales(path)."
-        )
-    return rationale_agreement(fitted, given.rationales, seed=given.seed)
-
-
-def _class_words(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
-    del explained
+def _measured(
+    task: str, explained: Sequence[Explained], fitted: pd.DataFrame, given: Given
+) -> pd.DataFrame:
+    """The measure of a task that is not about sets, for every surrogate and kind of every text."""
+    if task == "removal-effects":
+        return removal_errors(explained)
+    if task == "fair-credit":
+        return efficiency_gaps(explained)
+    if task == "human-attention":
+        if given.rationales is None:
+            raise InputError(
+                "Got no rationales for 'human-attention'; expected what people marked in these texts: "
+                "rationales=read_rationales(path)."
+            )
+        return rationale_agreement(fitted, given.rationales, seed=given.seed)
     if given.lexicon is None:
         raise InputError(
             "Got no lexicon for 'class-words'; expected weights of words: "
             "lexicon=naive_bayes_log_odds(texts, labels)."
         )
     return lexicon_agreement(fitted, given.lexicon)
-
-
-def _removal(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
-    del fitted, given
-    return removal_errors(explained)
-
-
-def _credit(explained: Sequence[Explained], fitted: pd.DataFrame, given: Given) -> pd.DataFrame:
-    del fitted, given
-    return efficiency_gaps(explained)
-
-
-_Measure = Callable[[Sequence[Explained], pd.DataFrame, Given], pd.DataFrame]
-_MEASURES: Mapping[str, _Measure] = MappingProxyType(
-    {
-        "removal-effects": _removal,
-        "human-attention": _human,
-        "class-words": _class_words,
-        "fair-credit": _credit,
-    }
-)
