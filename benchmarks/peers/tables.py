@@ -1,0 +1,86 @@
+"""The page: medians of the runs, and ratios to piste with intervals."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+CELL = ["model", "units", "budget", "batch"]
+REFERENCE = "piste slalom"
+PACKAGES = ("shap", "lime", "captum", "shapiq", "slalom-explanations", "torch", "onnxruntime")
+LEVEL = 0.95
+
+HEAD = """# piste against its peers: time
+
+Made by `python benchmarks/peers/run.py --minilm FOLDER` from `benchmarks/peers/peers.toml`; every
+run is a row of [peers.csv](peers.csv).
+
+The same model object (torch module, onnxruntime session or Python function), the same text, the
+same number of model queries asked for, {threads} thread for all, in an order that turns from one
+repeat to the next. Peers ask the model through five plain lines, tokeniser with padding and one
+forward pass, in the order they please. `default` leaves the batch size to the package (shap 10,
+captum 1, lime, shapiq and shap Kernel everything in one call, slalom-explanations 16, piste 64);
+`best` gives all of them {best} rows. Packages without a masker of text (shap Kernel, captum,
+shapiq) get masks, which piste turns into text at their cost. slalom-explanations `short` asks about
+three words at a time, other queries than the others', so much cheaper ones; `deletion` removes up
+to five words.
+
+Seconds are those of the processor (user and system time of the process): the machine was shared,
+which stretches the wall clock but hardly these. `ratio` is the package's seconds per run over those
+of `{reference}` in the same repeat, the geometric mean with a {level:.0%} t-interval of the
+logarithms; above 1 piste is faster. `wall` is the median. Bare forward passes are the queries of
+`{reference}` cut into tokens, sorted by length and run in batches bounded by tokens ({bare}; the
+faster): nothing else. An oracle costs nothing to ask, so that only the package's own work is left.
+"""
+
+
+def markdown(rows: pd.DataFrame, config: dict[str, Any]) -> str:
+    """The page of these runs."""
+    if "skipped" not in rows:
+        rows = rows.assign(skipped=np.nan)
+    head = HEAD.format(
+        threads=config["threads"],
+        best=config["best_batch"],
+        reference=REFERENCE,
+        level=LEVEL,
+        bare=" or ".join(map(str, config["bare_tokens"])),
+    )
+    versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+    parts = [head, f"Versions: {versions}.\n"]
+    for cell, runs in rows.groupby(CELL, sort=False):
+        model, units, budget, batch = cell
+        parts.append(f"## {model}, {units} units, {budget:,} queries, {batch} batch size\n")
+        parts.append(_table(runs[runs["skipped"].isna()]))
+    parts.append("## Not run\n")
+    skipped = rows.dropna(subset="skipped").drop_duplicates(["model", "explainer", "skipped"])
+    parts += [f"- {row.explainer} on {row.model}: {row.skipped}" for row in skipped.itertuples()]
+    return "\n".join(parts) + "\n"
+
+
+def _table(runs: pd.DataFrame) -> str:
+    by_repeat = runs.pivot(index="repeat", columns="explainer", values="cpu")
+    medians = runs.groupby("explainer", sort=False)[["cpu", "wall", "n_queries"]].median()
+    lines = ["| explainer | queries | seconds | wall | ratio |", "|---|--:|--:|--:|--:|"]
+    for name, row in medians.sort_values("cpu").iterrows():
+        ratio = _ratio(by_repeat[name] / by_repeat[REFERENCE]) if name != REFERENCE else "1"
+        shown = f"| {name} | {row.n_queries:.0f} | {row.cpu:.3f} | {row.wall:.3f} | {ratio} |"
+        lines.append(shown)
+    return "\n".join(lines) + "\n"
+
+
+def _ratio(ratios: pd.Series) -> str:
+    logs = np.log(ratios.dropna().to_numpy())
+    centre = np.exp(logs.mean())
+    if len(logs) < 2:
+        return f"{centre:.2f}"
+    half = stats.t.ppf((1 + LEVEL) / 2, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    return f"{centre:.2f} ({np.exp(logs.mean() - half):.2f} to {np.exp(logs.mean() + half):.2f})"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
