@@ -4,5 +4,6 @@ from piste.surrogates.interactions import Interactions
 from piste.surrogates.lime import Lime
 from piste.surrogates.shap import KernelShap
 from piste.surrogates.slalom import Slalom
+from piste.surrogates.trees import Trees
 
-__all__ = ["Interactions", "KernelShap", "Lime", "Slalom"]
+__all__ = ["Interactions", "KernelShap", "Lime", "Slalom", "Trees"]
