@@ -1,6 +1,7 @@
 """The attribution table: one row per text, target, surrogate, kind and unit."""
 
 from collections.abc import Iterable
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -70,7 +71,8 @@ def _text_rows(
     explained: Explained, low_fidelity: set[tuple[str, str, str]], confidence: float
 ) -> pd.DataFrame:
     frames = []
-    for name, surrogate in explained.fits.items():
+    for name, fitted in explained.fits.items():
+        surrogate = copy(fitted)  # what it keeps for errors, megabytes of a long text, goes with it
         for kind in surrogate.kinds:
             numbers = _numbers(explained, surrogate, kind, confidence)
             statuses = _statuses(explained, surrogate, kind)
