@@ -6,7 +6,6 @@ Everything here is arrays; `piste.evaluation.faithfulness` asks the model.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.integrate import trapezoid
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray, IntArray
@@ -231,4 +230,4 @@ def curve_area(counts: IntArray, values: FloatArray) -> float:
     >>> curve_area(np.array([0, 1, 2]), np.array([0.0, 1.0, 1.0]))
     0.75
     """
-    return float(trapezoid(values, counts / counts[-1]))
+    return float(np.trapezoid(values, counts / counts[-1]))

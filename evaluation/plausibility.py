@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import kendalltau, spearmanr
-from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
@@ -56,6 +55,8 @@ def ranking_agreement(flags: BoolArray, scores: FloatArray) -> dict[str, float]:
     >>> ranking_agreement(np.array([True, False, False]), np.array([0.9, 0.1, 0.2]))["roc_auc"]
     1.0
     """
+    from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
+
     if why := single_class(flags):
         raise InputError(f"Got flags of one class ({why}); expected both. Leave such documents out.")
     ranks = comparable(scores)

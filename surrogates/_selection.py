@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import lars_path
 
 from piste._typing import FloatArray, IntArray
 from piste.fitting._threads import single_blas_thread
@@ -24,6 +23,8 @@ def highest_weights(Z: FloatArray, y: FloatArray, weights: FloatArray, n_feature
 @single_blas_thread()
 def lasso_path(Z: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
     """The last step of the lasso path that has few enough."""
+    from sklearn.linear_model import lars_path  # a sixth of a second for who never asks for it
+
     A, b = weighted_deviations(Z, weights), weighted_deviations(y[:, None], weights)[:, 0]
     with warnings.catch_warnings():
         # Equal columns make the path drop one of them, which is all that can be done about them.
