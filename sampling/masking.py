@@ -116,7 +116,8 @@ def render(units: Units, masks: BoolArray, masking: Masking, context: str | None
         masked = _hidden(units, masks, whole, len(prefix))
     else:
         masked = _substituted(units, masks, masking.substitute, prefix, suffix)
-    return [whole if row.all() else query for row, query in zip(masks, masked, strict=True)]
+    keeps_all = masks.all(axis=1).tolist()
+    return [whole if all_ else query for all_, query in zip(keeps_all, masked, strict=True)]
 
 
 def split_context(context: str | None, text: Text) -> tuple[str, str]:
