@@ -1,14 +1,16 @@
 """From masks and scores to a SLALOM: standardise, start, choose the prior, say how it came out."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from piste._typing import BoolArray, FloatArray
 from piste.fitting._cholesky import factorise
-from piste.fitting._rows import Answers, MaskRows, merge_repeats
+from piste.fitting._rows import Answers, merge_repeats
 from piste.fitting._slalom_evidence import by_evidence, noise
+from piste.fitting._slalom_heads import choose_heads, fit_heads
+from piste.fitting._slalom_search import FIRST_PRIOR, NO_PRIOR, best_start, problem_of
 from piste.fitting._slalom_solver import (
     Prior,
     Problem,
@@ -21,17 +23,17 @@ from piste.fitting._slalom_solver import (
     solve,
     within_bounds,
 )
-from piste.fitting._slalom_starts import even_importances, rational_importance
+from piste.fitting._slalom_starts import rational_importance
 from piste.fitting._threads import single_blas_thread
 from piste.fitting.result import Status
+
+AUTO: Final = "auto"
+Heads = int | Literal["auto"]
+"""How many heads, or as many as predict unseen masks best."""
 
 PriorChoice = Literal["evidence", "cv"] | tuple[float, float]
 """How ridge strengths are chosen, or the two strengths on values and on importances themselves."""
 
-# Where the search for a prior starts when nothing is explained yet; less noise starts from a weaker
-# one.
-FIRST_PRIOR = Prior(value=1e-2, importance=1e-1)
-NO_PRIOR = Prior(value=0.0, importance=0.0)
 CV_STRENGTHS = tuple(
     Prior(value, importance)
     for value in (1e-4, 1e-3, 1e-2, 1e-1)
@@ -60,7 +62,10 @@ class Slaloms:
     Parameters
     ----------
     value, importance
-        Shape (n_outputs, n_heads, n_units), float64; importances have mean zero over the units.
+        Shape (n_outputs, n_heads, n_units), float64; importances have mean zero over the units. Heads
+        beyond an output's own number have values of zero.
+    n_heads
+        Heads of each output.
     background_value, background_importance
         Shape (n_outputs, n_heads), float64; an importance of ``-inf`` means no background.
     empty_value
@@ -79,6 +84,7 @@ class Slaloms:
 
     value: FloatArray
     importance: FloatArray
+    n_heads: tuple[int, ...]
     background_value: FloatArray
     background_importance: FloatArray
     empty_value: FloatArray
@@ -106,7 +112,7 @@ class SlalomOptions:
     """How a SLALOM is fitted; see `piste.surrogates.Slalom` for each."""
 
     background: bool = True
-    heads: int = 1
+    heads: Heads = 1
     shared_importance: bool = False
     prior: PriorChoice = "evidence"
     max_iter: int = 100
@@ -143,10 +149,13 @@ def fit_slaloms(
             _fit_group(merge_repeats(masks, scores[:, group], weights), options) for group in groups
         ]
     return Slaloms(
-        value=np.concatenate([f.value for f in fits]),
-        importance=np.concatenate([f.importance for f in fits]),
-        background_value=np.concatenate([f.background_value for f in fits]),
-        background_importance=np.concatenate([f.background_importance for f in fits]),
+        value=_of_all([f.value for f in fits], 0.0),
+        importance=_of_all([f.importance for f in fits], 0.0),
+        n_heads=tuple(n for f in fits for n in f.n_heads),
+        background_value=_of_all([f.background_value for f in fits], 0.0),
+        background_importance=_of_all(
+            [f.background_importance for f in fits], 0.0 if options.background else -np.inf
+        ),
         empty_value=np.concatenate([f.empty_value for f in fits]),
         identifiable=np.concatenate([f.identifiable for f in fits]),
         noise=np.concatenate([f.noise for f in fits]),
@@ -154,6 +163,16 @@ def fit_slaloms(
         n_iter=sum(f.n_iter for f in fits),
         prior=tuple(p for f in fits for p in f.prior),
     )
+
+
+def _of_all(parts: list[FloatArray], filler: float) -> FloatArray:
+    """One array of the groups' own, which have n_heads on axis 1 and may have fewer than others."""
+    most = max(part.shape[1] for part in parts)
+    rows = []
+    for part in parts:
+        rest = np.full((len(part), most - part.shape[1], *part.shape[2:]), filler)
+        rows.append(np.concatenate([part, rest], axis=1))
+    return np.concatenate(rows)
 
 
 def _fit_group(answers: Answers, options: SlalomOptions) -> Slaloms:
@@ -164,7 +183,7 @@ def _fit_group(answers: Answers, options: SlalomOptions) -> Slaloms:
     varies = np.sqrt(between) > CONSTANT * np.abs(scores).max(axis=0)
     asked = answers.asked
     if not varies.any() or not asked.any():
-        return _constant(answers, centre, options.heads)
+        return _constant(answers, centre, 1 if options.heads == AUTO else int(options.heads))
     spread = np.sqrt(between + answers.scatter.sum(axis=0) / weights.sum())
     spread = np.where(varies, spread, 1.0)
     scaled = replace(answers, scores=(scores - centre) / spread, scatter=answers.scatter / spread**2)
@@ -191,57 +210,37 @@ def _best_model(answers: Answers, options: SlalomOptions) -> tuple[Problem, Slal
     Both being exact happens (pairs alone cannot tell a background apart), and then the one with fewer
     parameters is meant.
     """
-    if options.heads > 1:
-        problem = _problem(answers, background=options.background)
-        start = _best_heads(problem, options)
-        return problem, _with_prior(answers, problem, start, FIRST_PRIOR, options)
+    if options.heads not in (1, AUTO):
+        problem = problem_of(answers, background=options.background)
+        return problem, _several(answers, problem, options)
     for background in (False, True) if options.background else (False,):
-        problem = _problem(answers, background=background)
+        problem = problem_of(answers, background=background)
         solved = rational_importance(problem)
         exact = _exact(problem, solved)
         if exact is not None:
             return problem, exact
-    start, prior = _best_start(problem, solved)
+    if options.heads == AUTO:
+        return problem, _several(answers, problem, options)
+    start, prior = best_start(problem, solved)
     return problem, _with_prior(answers, problem, start, prior, options)
 
 
-def _best_start(problem: Problem, solved: FloatArray) -> tuple[FloatArray, Prior]:
-    """The best of a few importances as they stand, shape (1, n_columns), and a prior to start from.
-
-    Real answers lead from each of them to the same minimum; answers that are nearly a SLALOM's, with
-    importances far apart, only from the solved ones and a prior as weak as their noise.
-    """
-    starts = [within_bounds(problem, start[None]) for start in (solved, *even_importances(problem))]
-    unexplained = evaluate(problem, starts[0], NO_PRIOR).error / problem.total
-    spare = problem.n_spare / problem.scores.size
-    noise = min(1.0, unexplained / spare) if spare > 0 else 1.0
-    prior = Prior(FIRST_PRIOR.value * noise, FIRST_PRIOR.importance * noise)
-    states = [evaluate(problem, start, prior) for start in starts]
-    return min(states, key=lambda state: state.objective).importance, prior
-
-
-def _best_heads(problem: Problem, options: SlalomOptions) -> FloatArray:
-    """Importances (n_heads, n_columns) after a short search from each of several random starts.
-
-    Heads that start alike would stay alike.
-    """
-    rng = np.random.default_rng(options.seed)
-    starts = [even + rng.normal(size=(options.heads, len(even))) for even in even_importances(problem)]
-    fits = [solve(problem, start, FIRST_PRIOR, options.max_iter, tolerance=1e-2) for start in starts]
-    return min((fit.state for fit in fits), key=lambda state: state.objective).importance
-
-
-def _problem(answers: Answers, *, background: bool) -> Problem:
-    """The published model says nothing about the empty text, so without a background it is left out."""
-    if not background:
-        answers = answers.take(answers.asked)
-    return Problem(
-        MaskRows.from_masks(answers.masks, answers.full, background=background),
-        answers.scores,
-        answers.weights,
-        background,
-        float(answers.scatter.sum()),
-    )
+def _several(answers: Answers, problem: Problem, options: SlalomOptions) -> SlalomFit:
+    """As many heads as are asked for, or as predict best."""
+    given = None if isinstance(options.prior, str) else Prior(*options.prior)
+    if options.heads == AUTO:
+        fit = choose_heads(
+            answers,
+            background=options.background,
+            prior=given,
+            max_iter=options.max_iter,
+            seed=options.seed,
+        )
+    else:
+        fit = fit_heads(problem, int(options.heads), given, options.max_iter)
+    if options.prior != "cv":
+        return fit
+    return _with_prior(answers, problem, fit.state.importance, fit.prior, options)
 
 
 def _exact(problem: Problem, importance: FloatArray) -> SlalomFit | None:
@@ -291,8 +290,8 @@ def _cross_validated(answers: Answers, importance: FloatArray, options: SlalomOp
     fold = np.random.default_rng(options.seed).permutation(n_rows) % 5
     errors = np.zeros(len(CV_STRENGTHS))
     for k in range(min(5, n_rows) if n_rows > 1 else 0):
-        problem = _problem(answers.take(np.isin(fold, k, invert=True)), background=options.background)
-        held = _problem(answers.take(np.isin(fold, k)), background=options.background)
+        problem = problem_of(answers.take(np.isin(fold, k, invert=True)), background=options.background)
+        held = problem_of(answers.take(np.isin(fold, k)), background=options.background)
         start: FloatArray | State = importance
         for at, prior in enumerate(CV_STRENGTHS):
             start = solve(problem, start, prior, options.max_iter, tolerance=1e-4).state
@@ -329,6 +328,7 @@ def _in_score_units(
     return Slaloms(
         value=value[:, :, first:],
         importance=importance[:, :, first:],
+        n_heads=(n_heads,) * n_outputs,
         background_value=background_value,
         background_importance=background_importance,
         empty_value=empty_value,
@@ -373,6 +373,7 @@ def _constant(answers: Answers, centre: FloatArray, n_heads: int) -> Slaloms:
     return Slaloms(
         value=value,
         importance=np.zeros_like(value),
+        n_heads=(n_heads,) * n_outputs,
         background_value=share,
         background_importance=np.zeros_like(share),
         empty_value=centre.copy(),

@@ -9,8 +9,9 @@ Gauge: importances move with their mean over the units fixed, so that their erro
 The ridge of the fit is taken over, and what it may have shrunk is part of the error (`covariance`,
 ``shrunk``): intervals are for the parameters without a prior.
 
-One head only: several heads share what the answers say about their sum in ways that no linearisation at
-one solution describes (heads can swap), so their errors are NaN.
+Several heads are linearised together, each with its own parameters and gauge. Which head is which does not
+matter to what adds up over heads, removal and Shapley values; their errors are those of the fit's own
+neighbourhood (`SlalomInference`). A head's values and importances have no meaning of their own, nor errors.
 """
 
 from collections.abc import Callable
@@ -37,6 +38,9 @@ from piste.fitting.slalom import Slaloms
 
 SlalomKind = Literal["value", "importance", "linear", "removal", "shapley"]
 SlalomCovariance = Sandwich | Literal["one-step bootstrap"]
+ADDED_UP: tuple[SlalomKind, ...] = ("removal", "shapley")
+"""Kinds whose value for several heads is the sum of the heads' own."""
+
 SLALOM_COVARIANCES: tuple[SlalomCovariance, ...] = (*SANDWICHES, "one-step bootstrap")
 
 
@@ -191,11 +195,11 @@ _GRADIENTS: dict[SlalomKind, Callable[[SlalomParameters, FloatArray], FloatArray
 
 @dataclass(frozen=True)
 class SlalomInference:
-    """What is known about one output of a fit with one head.
+    """What is known about one output of a fit.
 
     Parameters
     ----------
-    parameters
+    heads
         The solution.
     fit
         Its linearisation, the ridge included.
@@ -206,15 +210,15 @@ class SlalomInference:
     full
         Shape (n_units,): counts of the full text.
     shrunk
-        Shape (2 * n_columns,): the parameters from the centre of the prior, which is the mean score for
-        values and 0 for importances.
+        Shape (n_heads * 2 * n_columns,): the parameters from the centre of the prior, which is the heads'
+        share of the mean score for values and 0 for importances.
     identifiable
         Shape (n_units,), bool: whether the unit's importance is to be reported as known.
     seed
         Of the bootstrap.
     """
 
-    parameters: SlalomParameters
+    heads: tuple[SlalomParameters, ...]
     fit: Linearisation
     residuals: FloatArray
     units: SamplingUnits
@@ -222,6 +226,12 @@ class SlalomInference:
     shrunk: FloatArray
     identifiable: BoolArray
     seed: int = 0
+
+    @property
+    def parameters(self) -> SlalomParameters:
+        """Those of the only head."""
+        (only,) = self.heads
+        return only
 
     def covariance(self, kind: SlalomCovariance) -> Covariance:
         """Covariance of the parameters, in the gauge.
@@ -237,8 +247,11 @@ class SlalomInference:
 
     def std_errors(self, kind: SlalomKind, covariance: SlalomCovariance) -> tuple[FloatArray, float]:
         """Standard errors (n_units,) of one attribution kind, and their degrees of freedom."""
+        if len(self.heads) > 1 and kind not in ADDED_UP:
+            return np.full(len(self.full), np.nan), np.inf
         found = self.covariance(covariance)
-        errors = found.std_errors(slalom_gradients(self.parameters, kind, self.full))
+        gradients = [slalom_gradients(head, kind, self.full) for head in self.heads]
+        errors = found.std_errors(np.hstack(gradients))
         if kind in ("importance", "linear"):
             errors[~self.identifiable] = np.inf
         return errors, found.df
@@ -247,7 +260,7 @@ class SlalomInference:
 def slalom_inference(
     masks: FloatArray, scores: FloatArray, weights: FloatArray, fits: Slaloms
 ) -> tuple[SlalomInference, ...]:
-    """Linearise each output of a fit with one head.
+    """Linearise each output of a fit.
 
     Parameters
     ----------
@@ -272,9 +285,7 @@ def slalom_estimate(
     kind: SlalomKind,
     covariance: SlalomCovariance,
 ) -> Estimate:
-    """Attributions (n_outputs, n_units) with their errors; NaN errors where there is no inference."""
-    if not inferences:
-        return Estimate(values, np.full(values.shape, np.nan), np.full(len(values), np.inf))
+    """Attributions (n_outputs, n_units) with their errors; NaN where heads give the number no meaning."""
     found = [inference.std_errors(kind, covariance) for inference in inferences]
     errors, df = zip(*found, strict=True)
     return Estimate(values, np.stack(errors), np.array(df))
@@ -290,31 +301,40 @@ def _linearised(
     fits: Slaloms,
     output: int,
 ) -> SlalomInference:
-    parameters = SlalomParameters(
-        fits.value[output, 0],
-        fits.importance[output, 0],
-        float(fits.background_value[output, 0]),
-        float(fits.background_importance[output, 0]),
+    heads = tuple(
+        SlalomParameters(
+            fits.value[output, head],
+            fits.importance[output, head],
+            float(fits.background_value[output, head]),
+            float(fits.background_importance[output, head]),
+        )
+        for head in range(fits.n_heads[output])
     )
     centre = float(np.average(scores, weights=weights))
     variance = float(np.average((scores - centre) ** 2, weights=weights))
-    if not parameters.background:
+    if not heads[0].background:
         kept = masks.sum(axis=1) > 0
         masks, scores, weights = masks[kept], scores[kept], weights[kept]
-    predicted, jacobian = slalom_jacobian(parameters, masks)
-    n, first, prior = parameters.n_columns, parameters.first, fits.prior[output]
+    predicted, jacobians = zip(*(slalom_jacobian(head, masks) for head in heads), strict=True)
+    n, first, prior = heads[0].n_columns, heads[0].first, fits.prior[output]
     ridge = np.repeat([prior.value, prior.importance * variance], n)
     ridge[n : n + first] *= BACKGROUND_FREEDOM
     gauge = np.zeros((1, 2 * n))
     gauge[0, n + first :] = 1.0
-    fit = linearise(jacobian, weights, ridge=ridge, gauge=gauge)
-    value, importance = parameters.columns
+    fit = linearise(
+        np.hstack(jacobians),
+        weights,
+        ridge=np.tile(ridge, len(heads)),
+        gauge=np.asarray(np.kron(np.eye(len(heads)), gauge), dtype=np.float64),
+    )
+    columns = (head.columns for head in heads)
+    shrunk = [np.concatenate([value - centre / len(heads), s]) for value, s in columns]
     return SlalomInference(
-        parameters=parameters,
+        heads=heads,
         fit=fit,
-        residuals=scores - predicted,
+        residuals=scores - sum(predicted),
         units=mask_pairs(masks, full),
         full=full,
-        shrunk=np.concatenate([value - centre, importance]),
+        shrunk=np.concatenate(shrunk),
         identifiable=fits.identifiable[output],
     )

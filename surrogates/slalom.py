@@ -12,12 +12,13 @@ from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.fitting._slalom_summary import summed_heads
 from piste.fitting.additivity import Additivity, Ends, additivity, compare_ends
 from piste.fitting.inference import Estimate
 from piste.fitting.interactions import PairIndex, slalom_pairs_heads
 from piste.fitting.result import Status
 from piste.fitting.shapley import slalom_shapley_heads
-from piste.fitting.slalom import PriorChoice, SlalomOptions, fit_slaloms, min_queries
+from piste.fitting.slalom import AUTO, Heads, PriorChoice, SlalomOptions, fit_slaloms, min_queries
 from piste.fitting.slalom_inference import (
     SLALOM_COVARIANCES,
     SlalomCovariance,
@@ -48,8 +49,10 @@ class Slalom(RegressorMixin, BaseEstimator):
         Whether to fit a background. Where the answers follow the published model exactly, that one is
         chosen all the same and ``background_importance_`` is ``-inf``.
     heads
-        The model is the sum of this many SLALOMs, like a Transformer's attention heads. With more than
-        one, ``value_`` and ``importance_`` sum the heads up by their attention on the full text.
+        The model is the sum of this many SLALOMs, like a Transformer's attention heads. ``"auto"`` adds
+        heads, up to four, while five-fold cross-validation over the masks gets better; that takes some 30
+        times as long as one head. Removal and Shapley values add up over heads; ``value_`` and
+        ``importance_`` then only sum up what the heads attend to on the full text.
     shared_importance
         With several outputs: one set of importances for all of them, or one for each.
     prior
@@ -58,7 +61,7 @@ class Slalom(RegressorMixin, BaseEstimator):
     max_iter
         Levenberg-Marquardt steps per start.
     random_state
-        Seed of the heads' starting points and the folds; nothing else is random.
+        Seed of the folds of cross-validation; nothing else is random.
 
     Attributes
     ----------
@@ -72,6 +75,8 @@ class Slalom(RegressorMixin, BaseEstimator):
         Prediction for the empty text, per output.
     status_
         How the fit came out, with advice.
+    n_heads_
+        Shape (n_outputs,), int64: heads of each output.
     noise_
         Residual variance per output, in squared score units.
 
@@ -107,7 +112,7 @@ class Slalom(RegressorMixin, BaseEstimator):
     def __init__(
         self,
         background: bool = True,
-        heads: int = 1,
+        heads: Heads = 1,
         *,
         shared_importance: bool = False,
         prior: PriorChoice = "evidence",
@@ -143,13 +148,14 @@ class Slalom(RegressorMixin, BaseEstimator):
         self._single_output = np.ndim(scores) == 1
         self.n_features_in_ = masks_.shape[1]
         self.full_counts_ = masks_[used].max(axis=0)
-        value, importance, background = self._summed_heads()
+        value, importance, background = summed_heads(self._fit, self.full_counts_)
         self.value_ = self._shaped(value[:, 1:])
         self.importance_ = self._shaped(importance)
         self.background_value_ = self._per_output(value[:, 0])
         self.background_importance_ = self._per_output(background)
         self.base_value_ = self._per_output(self._fit.predict(np.zeros((1, self.n_features_in_)))[0])
         self.noise_ = self._per_output(self._fit.noise)
+        self.n_heads_ = np.array(self._fit.n_heads)
         self.status_ = self._fit.status
         self.n_iter_ = self._fit.n_iter
         return self
@@ -192,8 +198,9 @@ class Slalom(RegressorMixin, BaseEstimator):
         They hold whether or not the model is a SLALOM (the target is then the SLALOM that fits best
         over the law of the masks), in the gauge, and include what the prior may have shrunk. They come
         from residuals, so noise of the answers is in them, and misfit stays in them when every mask was
-        asked. Infinite where the answers do not determine the number. NaN with more than one head: heads
-        can swap. With ``shared_importance`` each output is taken alone, which errs on the large side.
+        asked. Infinite where the answers do not determine the number. With several heads only ``removal``
+        and ``shapley`` have errors, for they add up over heads; the others' are NaN. With
+        ``shared_importance`` each output is taken alone, which errs on the large side.
 
         Parameters
         ----------
@@ -229,7 +236,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         facts = {
             "Masks": len(self._answers[0]),
             "Units": self.n_features_in_,
-            "Heads": self.heads,
+            "Heads": ", ".join(map(str, self.n_heads_)),
             "Covariance": covariance,
             "Status": self.status_,
             "Noise variance": readable(self.noise_),
@@ -255,14 +262,16 @@ class Slalom(RegressorMixin, BaseEstimator):
 
     def min_queries(self, n_units: int) -> int:
         """Parameters up to the gauge, per head: ``2 n + 1``, or ``2 n - 1`` without a background."""
-        return min_queries(n_units, background=self.background, heads=self.heads)
+        return min_queries(
+            n_units, background=self.background, heads=1 if self.heads == AUTO else self.heads
+        )
 
     def plan(self, masks: ArrayLike) -> Plan:
         """What an optimal design needs to know: the fit linearised at its first output's solution."""
-        inference = self._linearised()[0]
-        _, gradients = slalom_jacobian(inference.parameters, check_masks(masks, self.n_features_in_))
-        contrasts = slalom_gradients(inference.parameters, "removal", inference.full)
-        return Plan(gradients, inference.fit.bread, contrasts)
+        inference, asked = self._linearised()[0], check_masks(masks, self.n_features_in_)
+        gradients = [slalom_jacobian(head, asked)[1] for head in inference.heads]
+        contrasts = [slalom_gradients(head, "removal", inference.full) for head in inference.heads]
+        return Plan(np.hstack(gradients), inference.fit.bread, np.hstack(contrasts))
 
     def additivity(self, level: float = 0.95) -> list[Additivity]:
         """The background's share of attention on the full text, per output, with its interval.
@@ -272,7 +281,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         """
         return [
             additivity(inference, float(t.ppf(0.5 + level / 2, max(inference.covariance("HC2").df, 1))))
-            for inference in self._linearised()
+            for inference in self._one_head()
         ]
 
     def pair_values(self, index: PairIndex = "faith-shap") -> FloatArray:
@@ -310,15 +319,20 @@ class Slalom(RegressorMixin, BaseEstimator):
         ]
 
     def _linearised(self) -> tuple[SlalomInference, ...]:
-        """The fit of each output, linearised; InputError with several heads."""
-        if self.heads > 1:
-            raise InputError(
-                f"Got heads={self.heads}; expected one head, for heads can swap and no linearisation "
-                "describes that. Fit Slalom(heads=1)."
-            )
+        """The fit of each output, linearised."""
+        check_is_fitted(self)
         if self._inferences is None:
             self._inferences = slalom_inference(*self._answers, self._fit)
         return self._inferences
+
+    def _one_head(self) -> tuple[SlalomInference, ...]:
+        """The same; InputError with several heads."""
+        if max(self._fit.n_heads) > 1:
+            raise InputError(
+                f"Got a fit of {max(self._fit.n_heads)} heads; expected one head, for heads have no single "
+                "background. Fit Slalom(heads=1)."
+            )
+        return self._linearised()
 
     def _estimate(self, kind: str | None, covariance: SlalomCovariance) -> Estimate:
         kind = check_kind(kind, self.kinds)
@@ -326,8 +340,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         found = self._estimates.get((kind, covariance))
         if found is None:
             values = np.atleast_2d(self.attributions(kind))
-            inferences = self._linearised() if self.heads == 1 else ()
-            found = slalom_estimate(inferences, values, cast("SlalomKind", kind), covariance)
+            found = slalom_estimate(self._linearised(), values, cast("SlalomKind", kind), covariance)
             self._estimates[kind, covariance] = found
         return found
 
@@ -345,11 +358,11 @@ class Slalom(RegressorMixin, BaseEstimator):
 
     def _options(self) -> SlalomOptions:
         """The constructor's options, checked."""
-        for number in (self.heads, self.max_iter):
+        for number in (1 if self.heads == AUTO else self.heads, self.max_iter):
             if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
                 raise InputError(
                     f"Got heads={self.heads!r} and max_iter={self.max_iter!r}; expected whole numbers, at "
-                    "least 1 of each."
+                    "least 1 of each, or heads='auto'."
                 )
         if isinstance(self.prior, str) and self.prior not in ("evidence", "cv"):
             raise InputError(
@@ -369,29 +382,6 @@ class Slalom(RegressorMixin, BaseEstimator):
             self.max_iter,
             self.random_state,
         )
-
-    def _summed_heads(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Values (background first), importances and background importance, heads summed up.
-
-        A unit's weight is its attention on the full text summed over heads, its value the attention-
-        weighted sum of its values; one head comes through unchanged.
-        """
-        fit = self._fit
-        n_heads = fit.value.shape[1]
-        log_w = np.concatenate([fit.background_importance[..., None], fit.importance], axis=2)
-        value = np.concatenate([fit.background_value[..., None], fit.value], axis=2)
-        if n_heads == 1:
-            return value[:, 0], fit.importance[:, 0], fit.background_importance[:, 0]
-        w = np.exp(log_w - log_w.max(axis=2, keepdims=True))
-        share = w / (w[..., :1] + (w[..., 1:] * self.full_counts_).sum(axis=2, keepdims=True))
-        attention = share.sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mixed = np.where(
-                attention > 0, n_heads * (share * value).sum(axis=1) / attention, value.sum(axis=1)
-            )
-            importance = np.log(attention)
-        centre = importance[:, 1:].mean(axis=1, keepdims=True)
-        return mixed, importance[:, 1:] - centre, importance[:, 0] - centre[:, 0]
 
     def _shaped(self, rows: FloatArray) -> FloatArray:
         return rows[0] if self._single_output else rows
