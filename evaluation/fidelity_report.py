@@ -10,6 +10,7 @@ from rich.text import Text
 
 from piste._errors import InputError
 from piste.evaluation.fidelity_tables import MEAN, ZERO, FidelityStudy
+from piste.evaluation.held_out import LAWS
 
 
 def fidelity_report(study: FidelityStudy) -> RenderableType:
@@ -24,9 +25,10 @@ def _table(summary: pd.DataFrame, budget: int) -> Table:
     title = f"{budget} queries per fit · medians over texts of MSE / MSE of no change"
     table = Table(title=title, title_justify="left")
     table.add_column("method")
-    laws = list(dict.fromkeys(summary["mask_law"]))
+    laws = [law for law in LAWS if law in set(summary["mask_law"])]
     for law in laws:
-        table.add_column(law, justify="right")
+        n = summary.loc[summary["mask_law"] == law, "n_mse"].max()
+        table.add_column(f"{law}\n{n} texts", justify="right")
     # R2 is unstable where few units are removed: the answers hardly vary. It is shown for one law.
     table.add_column(f"R² {_main(laws)}", justify="right")
     for name, rows in summary.groupby("surrogate", sort=False):
@@ -53,16 +55,21 @@ def _tests(study: FidelityStudy) -> Iterator[str]:
         found = study.compare(law)
     except InputError:  # one text, or none on which all methods are defined
         return
-    yield (
-        f"Median {found.scale} of MSE within texts, {law} masks, {study.budgets[-1]} queries, "
-        f"{found.n_units} texts; p by Wilcoxon and Holm"
-    )
-    for row in found.pairs.to_dict(orient="records"):
-        if not {row["better"], row["worse"]} & {ZERO, MEAN}:
-            yield (
-                f"  {row['better']} against {row['worse']}: {row['effect']:.2f} "
-                f"[{row['low']:.2f}, {row['high']:.2f}], p {row['p_holm']:.2g}, {row['verdict']}"
-            )
+    others = [
+        row
+        for row in found.pairs.to_dict(orient="records")
+        if not {row["better"], row["worse"]} & {ZERO, MEAN}
+    ]
+    if others:
+        yield (
+            f"Median {found.scale} of MSE within texts, {law} masks, {study.budgets[-1]} queries, "
+            f"{found.n_units} texts; p by Wilcoxon and Holm"
+        )
+    for row in others:
+        yield (
+            f"  {row['better']} against {row['worse']}: {row['effect']:.2f} "
+            f"[{row['low']:.2f}, {row['high']:.2f}], p {row['p_holm']:.2g}, {row['verdict']}"
+        )
 
 
 def _remarks(study: FidelityStudy) -> Iterator[str]:
@@ -74,6 +81,9 @@ def _remarks(study: FidelityStudy) -> Iterator[str]:
     if len(undefined):
         statuses = ", ".join(f"{count} {status}" for status, count in undefined.value_counts().items())
         yield f"{len(undefined)} of {len(study.table)} rows have no R²: {statuses}"
+    if study.table["mse"].isna().all():
+        yield "Nothing could be judged: texts this short leave no masks that a fit does not need."
     if study.failures:
         name, why = next(iter(study.failures.items()))
-        yield f"{len(study.failures)} texts failed; the first is text {name}: {why}"
+        texts = "text" if len(study.failures) == 1 else "texts"
+        yield f"{len(study.failures)} {texts} failed; the first is text {name}: {why}"

@@ -1,16 +1,17 @@
 """What a fidelity study found, as tables: medians over texts, curves, paired comparisons."""
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from piste._errors import InputError
 from piste.evaluation.compare import Comparison, compare
-from piste.evaluation.export import csv_text, write_files
+from piste.evaluation.export import csv_text, json_text, meta_path, write_files
 from piste.evaluation.paired import bootstrap_median
 
 COLUMNS = (
@@ -46,12 +47,15 @@ class FidelityStudy:
         Why a text could not be explained, by its name.
     confidence, seed
         Of the intervals over texts.
+    meta
+        Where the numbers come from: model, options, versions.
     """
 
     table: pd.DataFrame
     failures: Mapping[str, str]
     confidence: float
     seed: int
+    meta: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def budgets(self) -> list[int]:
@@ -61,18 +65,27 @@ class FidelityStudy:
     def per_text(self, budget: int | None = None) -> pd.DataFrame:
         """One row per text, surrogate and law: means over targets and numbers removed.
 
-        A text with an undefined number stays undefined. ``budget`` is the largest by default.
+        Where a law has several rows of a text, R2 is ``1 - sum of their errors / sum of their variances``: R2
+        of few removed units, where answers hardly vary, would swamp a mean. A text with an undefined error
+        stays undefined. ``budget`` is the largest by default.
         """
         table = self.table[self.table["budget"] == (budget or self.budgets[-1])]
         groups = table.groupby(["text", "surrogate", "mask_law"], sort=False)
-        return groups[["mse", "r2", "spearman", "ceiling"]].agg(_strict_mean).reset_index()
+        found = groups[["mse", "spearman", "ceiling"]].agg(_strict_mean).reset_index()
+        variance = found[found["surrogate"] == MEAN].set_index(["text", "mask_law"])["mse"]
+        keys = pd.MultiIndex.from_frame(found[["text", "mask_law"]])
+        varies = variance.where(variance > 0).reindex(keys).to_numpy()
+        pooled = (1 - found["mse"] / varies).where(groups["r2"].count().to_numpy() > 0)
+        plain = groups["r2"].agg(_strict_mean).to_numpy()
+        return found.assign(r2=np.where(found["mask_law"] == DELETIONS, pooled, plain))
 
     def summary(self) -> pd.DataFrame:
         """One row per budget, law and surrogate: medians over texts with bootstrap intervals.
 
-        Columns ``mse, r2, spearman`` with ``_low`` and ``_high``; ``ratio`` is the median over texts of
-        the squared error over that of the zero baseline; ``n_undefined`` texts are in no median of R2;
-        ``ceiling`` is the median of what the model's own noise leaves of R2, NaN where not probed.
+        Columns ``mse, r2, spearman`` with ``_low`` and ``_high``; ``ratio`` is the median over texts of the
+        squared error over that of the zero baseline. Of ``n`` texts ``n_mse`` have an error and ``n_r2`` an
+        R2, and make its median; the others failed, or were too short to be judged. ``ceiling`` is the
+        median of what the model's own noise leaves of R2, NaN where not probed.
         """
         return pd.DataFrame(
             [
@@ -128,27 +141,30 @@ class FidelityStudy:
         )
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write the table; the summary and, of several texts, the tests beside it, as ``NAME.….csv``."""
+        """Write the table; beside it `summary`, `meta` and, of several texts, `tests`, as ``NAME.….csv``."""
         path = Path(path)
         files = {path: self.table, path.with_suffix(".summary.csv"): self.summary()}
         tests = self.tests()
         if len(tests):
             files[path.with_suffix(".tests.csv")] = tests
-        write_files({name: csv_text(table).encode() for name, table in files.items()})
+        contents = {name: csv_text(table).encode() for name, table in files.items()}
+        write_files(contents | {meta_path(path): json_text(dict(self.meta)).encode()})
 
     def tests(self) -> pd.DataFrame:
         """Every pair of methods, by law, at the largest budget; none where fewer than two texts are."""
         found = []
         for law in self.table["mask_law"].unique():
             try:
-                found.append(self.compare(law).pairs.assign(mask_law=law))
+                compared = self.compare(law)
+                found.append(compared.pairs.assign(mask_law=law, scale=compared.scale))
             except InputError:  # too few texts on which all are defined
                 continue
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
     def _medians(self, rows: pd.DataFrame, zero: pd.Series) -> dict[str, Any]:
         ratio = rows.set_index("text")["mse"] / zero.where(zero > 0)
-        found: dict[str, Any] = {"n": len(rows), "n_undefined": int(rows["r2"].isna().sum())}
+        known = {"n_mse": int(rows["mse"].notna().sum()), "n_r2": int(rows["r2"].notna().sum())}
+        found: dict[str, Any] = {"n": len(rows)} | known
         found["ceiling"] = rows["ceiling"].median()
         for column, values in {**rows[["mse", "r2", "spearman"]], "ratio": ratio}.items():
             middle = bootstrap_median(values, self.confidence, self.seed)

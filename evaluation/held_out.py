@@ -13,6 +13,7 @@ from piste._typing import BoolArray, FloatArray
 from piste.evaluation.fidelity import fidelity_status, measure_fidelity, noise_ceiling
 from piste.evaluation.fidelity_tables import COLUMNS, DELETIONS, MEAN, ZERO, FidelityStudy
 from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
+from piste.evaluation.provenance import SCHEMA_VERSION, described, versions
 from piste.sampling.collect import Memory, Progress
 from piste.sampling.designs import draw, draw_of_size
 from piste.sampling.masking import choose_masking
@@ -32,6 +33,8 @@ LAWS: Mapping[str, int] = {DELETIONS: 20, "uniform-size": 100, "short": 50, "ber
 """Mask laws by name, with how many masks judge a text: of ``deletions`` for each number removed."""
 
 DEFAULT_LAWS = (DELETIONS, "uniform-size", "short")
+LEAST_MASKS = 2
+NO_MASKS, TOO_FEW = "no fresh masks", "too few fresh masks"
 RESERVED_SHARE = 4  # of the masks of one size at most a fourth judge: the fits need some of them too
 
 
@@ -123,14 +126,25 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
             outcome = _text_rows((asked, box), text, name, options, spent, judging)
             if isinstance(outcome, Failed):
                 failures[name] = outcome.message
+                rows += _failed_rows(name, outcome.message, options, spent, judging)
             else:
                 rows += outcome
             if progress is not None:
                 progress(done, len(listed))
-    if not rows:
+    if len(failures) == len(listed):
         raise InputError(f"{next(iter(failures.values()))} (none of {len(listed)} texts worked)")
     table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"n_removed": "Int64"})
-    return FidelityStudy(table, failures, confidence, seed)
+    meta = {
+        "schema_version": SCHEMA_VERSION,
+        "model": box.fingerprint,
+        "surrogates": described(options.surrogates),
+        **options.plain(),
+        "budget": spent,
+        "judging_masks": judging,
+        "failures": failures,
+        "versions": versions(),
+    }
+    return FidelityStudy(table, failures, confidence, seed, meta)
 
 
 @dataclass(frozen=True)
@@ -224,6 +238,19 @@ def _judged_by(row: Mapping[str, object]) -> tuple[object, ...]:
     return row["target"], row["mask_law"], row["n_removed"]
 
 
+def _failed_rows(
+    name: str, message: str, options: Options, budgets: Sequence[int], laws: Mapping[str, int]
+) -> list[dict[str, object]]:
+    """A text that could not be explained is a row without numbers for every method, not a missing one."""
+    known = {"text": name, "target": "", "n_masks": 0, "n_queries": 0, "status": f"error: {message}"}
+    return [
+        known | {"budget": budget, "mask_law": law, "surrogate": method}
+        for budget in budgets
+        for law in laws
+        for method in (*options.surrogates, ZERO, MEAN)
+    ]
+
+
 def _part_rows(explained: Explained, part: _Judged) -> list[dict[str, object]]:
     """One law's rows: each surrogate and baseline, each target."""
     answers = explained.held_out_scores[part.rows]
@@ -267,9 +294,12 @@ def _predictions(explained: Explained, answers: FloatArray, masks: BoolArray) ->
 
 def _measured(answers: FloatArray, predicted: FloatArray) -> dict[str, object]:
     found = measure_fidelity(answers, predicted, 0.95, None)
-    status = fidelity_status(found) if len(answers) else "no fresh masks"
+    # One mask alone has no variance: the mean would be right about it, and every ratio to it undefined.
+    if len(answers) < LEAST_MASKS:
+        nothing = dict.fromkeys(("mse", "r2", "spearman"), np.nan)
+        return nothing | {"n_masks": len(answers), "status": TOO_FEW if len(answers) else NO_MASKS}
     numbers = {"mse": found.mse, "r2": found.r2, "spearman": found.spearman}
-    return numbers | {"n_masks": len(answers), "status": status}
+    return numbers | {"n_masks": len(answers), "status": fidelity_status(found)}
 
 
 def _held_out_masks(explained: Explained) -> BoolArray:

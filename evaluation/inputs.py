@@ -13,6 +13,7 @@ from piste.sampling.records import Text
 from piste.sampling.store import (
     AnswerStore,
     Stored,
+    StoredOnly,
     StoredTokenizing,
     chosen_store,
     with_store,
@@ -23,7 +24,7 @@ class Kept(NamedTuple):
     """A model and the store that is around it, or within, if there is one."""
 
     model: BlackBox
-    stored: Stored | StoredTokenizing | None
+    stored: Stored | StoredTokenizing | StoredOnly | None
 
     @property
     def n_known(self) -> int:
@@ -40,7 +41,7 @@ def kept_answers(box: BlackBox, store: str | PathLike[str] | AnswerStore | None)
         )
     with chosen_store(store, remote=isinstance(box, Concurrent)) as opened:
         if opened is None:
-            yield Kept(box, None)
+            yield Kept(box, box if isinstance(box, StoredOnly) else None)
         elif isinstance(box, Concurrent):
             # Inside, so that each answer is kept as it comes.
             inside: list[Stored] = []

@@ -41,10 +41,7 @@ def provenance(
     return {
         "schema_version": SCHEMA_VERSION,
         "model": fingerprint,
-        "surrogates": {
-            name: {"estimator": type(surrogate).__name__, **_parameters(surrogate)}
-            for name, surrogate in options.surrogates.items()
-        },
+        "surrogates": described(options.surrogates),
         **options.plain(),
         "clip_epsilon": EPSILON,
         "n_queries": sum(outcome.n_queries for outcome in outcomes),
@@ -52,7 +49,15 @@ def provenance(
         "n_clipped": sum(text.n_clipped for text in explained),
         "texts": [_text_meta(outcome, options.confidence) for outcome in outcomes],
         "fidelity": fidelity.to_dict(orient="records"),
-        "versions": _versions(),
+        "versions": versions(),
+    }
+
+
+def described(surrogates: Mapping[str, Surrogate]) -> dict[str, dict[str, object]]:
+    """Each estimator's class and options."""
+    return {
+        name: {"estimator": type(surrogate).__name__, **_parameters(surrogate)}
+        for name, surrogate in surrogates.items()
     }
 
 
@@ -110,7 +115,8 @@ def _n_non_finite(explained: Explained) -> int:
     return int((~np.isfinite(scores)).any(axis=1).sum())
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python, piste and what it computes with."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:

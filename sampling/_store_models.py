@@ -192,6 +192,11 @@ class StoredOnly:
     output
         The output kind asked for, if that was given when they were stored.
 
+    Attributes
+    ----------
+    n_known
+        How many queries it has answered by now.
+
     Raises
     ------
     InputError
@@ -201,6 +206,7 @@ class StoredOnly:
     def __init__(
         self, store: AnswerStore, fingerprint: str, *, output: OutputKind | None = None
     ) -> None:
+        self.n_known = 0
         self._path = store.path
         self._fingerprint = fingerprint
         self._answers = store.of(fingerprint, output)
@@ -232,6 +238,7 @@ class StoredOnly:
                 "model to ask. Explain the same texts with the options and seed of the run that stored the "
                 "answers, or with the model."
             )
+        self.n_known += len(rows)
         return _from_store(rows, self._answers.labels, self._answers.kind)
 
 

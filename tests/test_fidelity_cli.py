@@ -68,10 +68,22 @@ def test_wrong_use_is_one_line(reviews: Path, options: list[str], message: str) 
     assert "Traceback" not in found.output
 
 
+def test_no_input_is_overwritten(reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(reviews.parent)
+    for written in (reviews.name, str(reviews), f"./{reviews.name}"):
+        found = RUNNER.invoke(app, ["fidelity", reviews.name, "--out", written])
+        assert found.exit_code == 2
+        assert "twice" in found.output
+    store = reviews.with_name("answers.sqlite")
+    found = RUNNER.invoke(app, ["fidelity", reviews.name, "--store", str(store), "--out", store.name])
+    assert found.exit_code == 2
+    assert reviews.read_text(encoding="utf-8") == TEXTS
+
+
 def test_a_text_that_fails_is_named(tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     path.write_text('id,text\nx,"A gripping film with a fine cast."\ny,\n', encoding="utf-8")
     command = ["fidelity", str(path), "--id-column", "id", "--budget", "40"]
     found = RUNNER.invoke(app, command)
     assert found.exit_code == 0, found.output
-    assert "1 texts failed; the first is text y" in found.output
+    assert "1 text failed; the first is text y" in found.output

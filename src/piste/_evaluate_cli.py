@@ -23,7 +23,7 @@ SURROGATES = ["lime", "shap", "slalom"]
 METRICS = ["comprehensiveness", "sufficiency", "deletion", "insertion"]
 BASELINES = ["random"]
 CURVES = ("deletion", "insertion")
-BESIDE = ("summary", "tests", "agreement")
+BESIDE = ("summary.csv", "tests.csv", "agreement.csv", "meta.json")
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -136,8 +136,9 @@ def evaluate(
             raise InputError(
                 "Got nothing to evaluate; expected a text, a file of texts, or --oracle all."
             )
-        beside = [out.with_suffix(f".{part}.csv") for part in BESIDE] if out else []
-        check_outputs(source, [out, *beside, html])
+        beside = [out.with_suffix(f".{part}") for part in BESIDE] if out else []
+        read = [source, context_file, store, attributions, rationales, lexicon]
+        check_outputs(read, [out, *beside, html])
         if html is not None and attributions is not None:
             raise InputError("Got --html with --attributions; expected texts that are explained here.")
         inputs, marks = _inputs_and_marks(
@@ -272,7 +273,7 @@ def _score_oracles(
     from piste.evaluation.oracles import evaluate_oracles
     from piste.evaluation.scorecard_report import oracle_report
 
-    check_outputs("", [out])
+    check_outputs([], [out])
     table = evaluate_oracles(None if "all" in names else names, surrogates, budget=budget, seed=seed)
     if out is not None:
         write_files({out: csv_text(table).encode()})

@@ -13,6 +13,7 @@ from piste._inputs import read_inputs
 from piste._setup import check_outputs, opened_model, read_context
 
 SURROGATES = ["lime", "shap", "slalom"]
+BESIDE = ("summary.csv", "tests.csv", "meta.json")
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -33,7 +34,9 @@ Laws = Annotated[
         help="Masks that judge: deletions, uniform-size, short or bernoulli; repeat. The first three.",
     ),
 ]
-Plot = Annotated[Path | None, typer.Option(help="Draw error against queries into a .png or .svg file.")]
+Plot = Annotated[
+    Path | None, typer.Option(help="Draw R² against queries as .png or .svg; needs several --budget.")
+]
 
 
 def fidelity(
@@ -78,8 +81,8 @@ def fidelity(
         from piste.sampling.collect import stderr_progress
 
         inputs = read_inputs(source, text_column, id_column)
-        beside = [out.with_suffix(f".{part}.csv") for part in ("summary", "tests")] if out else []
-        check_outputs(source, [out, *beside, plot])
+        beside = [out.with_suffix(f".{part}") for part in BESIDE] if out else []
+        check_outputs([source, context_file, store], [out, *beside, plot])
         if plot is not None:
             check_ending(plot.suffix)
         box = opened_model(

@@ -22,8 +22,12 @@ def opened_model(
     price: str | None = None,
     max_cost: float | None = None,
     others: Sequence[str] | None = None,
+    dry_run: bool = False,
 ) -> BlackBox:
-    """The model, with the options that were given; one that is not its adapter's is refused."""
+    """The model, with the options that were given; one that is not its adapter's is refused.
+
+    A dry run sends nothing, and so needs no key.
+    """
     options = dict(map(_named_value, others or ())) | {
         "base_url": base_url,
         "concurrency": concurrency,
@@ -31,6 +35,8 @@ def opened_model(
         "price": _numbers(price),
         "max_cost": max_cost,
     }
+    if dry_run and uri.startswith("openai:") and "OPENAI_API_KEY" not in os.environ:
+        options["api_key"] = "none-needed"
     return load_model(uri, **{name: value for name, value in options.items() if value is not None})
 
 
@@ -84,10 +90,11 @@ def read_context(path: Path | None) -> str | None:
         ) from error
 
 
-def check_outputs(source: str, paths: Sequence[Path | None]) -> None:
-    """Refuse before the first query what could not be written after the last."""
-    written = [path for path in paths if path is not None]
-    for path in written:
+def check_outputs(read: Sequence[str | Path | None], written: Sequence[Path | None]) -> None:
+    """Refuse before the first query what could not be written after the last, or would destroy an input."""
+    inputs = {_resolved(path) for path in read if path is not None}
+    outputs = [path for path in written if path is not None]
+    for path in outputs:
         if (
             path.is_dir()
             or (path.exists() and not path.is_file())
@@ -97,7 +104,15 @@ def check_outputs(source: str, paths: Sequence[Path | None]) -> None:
                 f"Got {path} to write to; expected a file in an existing, writable folder. Choose "
                 "another path, or create the folder."
             )
-        if path == Path(source) or written.count(path) > 1:
+        if _resolved(path) in inputs or [*map(_resolved, outputs)].count(_resolved(path)) > 1:
             raise InputError(
                 f"Got {path} twice; expected another file for each input and output. Rename one."
             )
+
+
+def _resolved(path: str | Path) -> str:
+    """The one name of a file that may be written in several ways; a text stays as it is."""
+    try:
+        return str(Path(path).resolve())
+    except (OSError, ValueError):  # a text longer than any path, or with a NUL
+        return str(path)

@@ -114,7 +114,7 @@ def explain(
     with errors_as_one_line():
         inputs = read_inputs(source, text_column, id_column)
         context = read_context(context_file)
-        check_outputs(source, [out, out and meta_path(out), json, html, plot])
+        check_outputs([source, context_file, store], [out, out and meta_path(out), json, html, plot])
         if plot is not None:
             check_ending(plot.suffix)
         allowed = budget_of(budget, AutoBudget(tolerance, top_k, max_budget))
@@ -126,6 +126,7 @@ def explain(
             price=price,
             max_cost=max_cost,
             others=model_option,
+            dry_run=dry_run,
         )
         if dry_run:
             options = Options(

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -68,6 +69,16 @@ def test_deletions_remove_exactly_so_many_units() -> None:
     assert zero["n_masks"].iloc[0] == 3
 
 
+def test_r2_over_several_numbers_removed_is_pooled() -> None:
+    study = fidelity_study(
+        Additive(), TEXTS, surrogates="lime", budgets=40, space="raw", laws=["deletions"]
+    )
+    rows = study.table[study.table["text"] == "0"].set_index(["surrogate", "n_removed"])["mse"]
+    expected = 1 - rows["lime"].mean() / rows["mean"].mean()
+    pooled = study.per_text().query("text == '0' and surrogate == 'lime'")["r2"].item()
+    assert pooled == pytest.approx(expected)
+
+
 def test_the_order_of_texts_and_repeats_change_nothing() -> None:
     first = fidelity_study(Additive(), TEXTS, budgets=50, space="raw", text_ids=["a", "b", "c"])
     again = fidelity_study(Additive(), TEXTS[::-1], budgets=50, space="raw", text_ids=["c", "b", "a"])
@@ -124,14 +135,27 @@ def test_files_hold_the_tables(tmp_path) -> None:  # type: ignore[no-untyped-def
     study = fidelity_study(Additive(), TEXTS, budgets=50, space="raw")
     study.to_csv(tmp_path / "fidelity.csv")
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["fidelity.csv", "fidelity.summary.csv", "fidelity.tests.csv"]
+    assert names == [
+        "fidelity.csv",
+        "fidelity.meta.json",
+        "fidelity.summary.csv",
+        "fidelity.tests.csv",
+    ]
+    meta = json.loads((tmp_path / "fidelity.meta.json").read_text(encoding="utf-8"))
+    assert meta["budget"] == [50]
+    assert meta["seed"] == 0
     assert len(pd.read_csv(tmp_path / "fidelity.csv")) == len(study.table)
 
 
 def test_a_bad_text_does_not_spoil_the_others() -> None:
     study = fidelity_study(Additive(), [TEXT, "", 5], budgets=50, space="raw")  # type: ignore[list-item]
-    assert set(study.table["text"]) == {"0"}
     assert set(study.failures) == {"1", "2"}
+    failed = study.table[study.table["text"].isin(["1", "2"])]
+    assert failed["status"].str.startswith("error: ").all()
+    assert failed["mse"].isna().all()
+    # Counted in every median that they are not in.
+    assert (study.summary()["n"] == 3).all()
+    assert (study.summary()["n_mse"] == 1).all()
 
 
 @pytest.mark.parametrize("text", ["film", "good film", "a good film"])
@@ -139,14 +163,16 @@ def test_short_texts_say_that_no_mask_is_left(text: str) -> None:
     study = fidelity_study(Additive(), text, budgets=50, space="raw")
     empty = study.table[study.table["n_masks"] == 0]
     assert (empty["status"] == "no fresh masks").all()
-    assert empty["mse"].isna().all()
+    few = study.table[study.table["n_masks"] < 2]
+    assert few["mse"].isna().all()
+    assert set(few["status"]) <= {"no fresh masks", "too few fresh masks"}
     assert len(study.table)
 
 
 def test_a_constant_model_has_no_r2() -> None:
     study = fidelity_study(lambda texts: [0.7] * len(texts), TEXTS, budgets=50, space="raw")
     assert (study.table["status"] == "undefined").all()
-    assert (study.summary()["n_undefined"] == 3).all()
+    assert (study.summary()["n_r2"] == 0).all()
     assert study.compare().pairs["verdict"].eq("undecided").all()
 
 
