@@ -1,13 +1,15 @@
 """One number per document: its median, whether it is centred at 0, how one-sided it is."""
 
 import warnings
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.evaluation.checks import check_level
 
 N_BOOTSTRAP = 10_000
 MOST_ENUMERATED = 13  # documents up to which every pattern of signs is looked at
@@ -42,6 +44,11 @@ def bootstrap_median(values: ArrayLike, confidence: float = 0.95, seed: int = 0)
         In the units of the values; the ends are the median where all values are equal, and NaN below
         two values.
 
+    Raises
+    ------
+    InputError
+        If the values are no numbers, or the level or the seed cannot be used.
+
     References
     ----------
     Efron 1987, doi:10.1080/01621459.1987.10478410.
@@ -49,7 +56,8 @@ def bootstrap_median(values: ArrayLike, confidence: float = 0.95, seed: int = 0)
     >>> bootstrap_median([3.0, 1.0, 2.0, 4.0, 5.0]).median
     3.0
     """
-    sample = np.asarray(values, dtype=np.float64)
+    check_level(confidence, seed)
+    sample = _sample(values)
     sample = sample[np.isfinite(sample)]
     if sample.size < 2:
         only = float(sample[0]) if sample.size else np.nan
@@ -75,6 +83,22 @@ def bootstrap_median(values: ArrayLike, confidence: float = 0.95, seed: int = 0)
         tail = (1 - confidence) / 2
         low, high = np.quantile(found.bootstrap_distribution, [tail, 1 - tail])
     return Interval(middle, float(low), float(high))
+
+
+def _sample(values: ArrayLike) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"Got values that are no numbers ({error}); expected one number each."
+        ) from error
+
+
+def check_test(test: object) -> None:
+    """Refuse a test that there is none of."""
+    if test not in get_args(Test):
+        known = ", ".join(map(repr, get_args(Test)))
+        raise InputError(f"Got test={test!r}; expected one of {known}.")
 
 
 def rank_biserial(differences: ArrayLike) -> float:
@@ -115,6 +139,11 @@ def paired_p(
     float
         In (0, 1]; 1 where every difference is 0.
 
+    Raises
+    ------
+    InputError
+        If there is no such test, or the differences are no numbers.
+
     References
     ----------
     Wilcoxon 1945, doi:10.2307/3001968; Pratt 1959, doi:10.1080/01621459.1959.10501526.
@@ -122,7 +151,8 @@ def paired_p(
     >>> paired_p([1.0, 2.0, 3.0, 4.0, 5.0], "sign-flip")
     0.0625
     """
-    sample = np.asarray(differences, dtype=np.float64)
+    check_test(test)
+    sample = _sample(differences)
     if not sample.any():
         return 1.0
     if test == "wilcoxon" and sample.size <= MOST_ENUMERATED:

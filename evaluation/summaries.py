@@ -3,6 +3,7 @@
 import pandas as pd
 
 from piste._errors import InputError
+from piste.evaluation.checks import check_level, numbers
 from piste.evaluation.paired import bootstrap_median
 
 KEYS = (
@@ -21,8 +22,8 @@ KEYS = (
 def summary(table: pd.DataFrame, *, confidence: float = 0.95, seed: int = 0) -> pd.DataFrame:
     """The median over documents of each metric of each method, and how many documents it is of.
 
-    Documents are the unit: several targets of one are averaged first. Undefined values are left out of the
-    median and counted.
+    Documents are the unit: several targets of one are averaged first. A document with an undefined value is
+    undefined as a whole: it is left out of the median and counted.
 
     Parameters
     ----------
@@ -37,13 +38,14 @@ def summary(table: pd.DataFrame, *, confidence: float = 0.95, seed: int = 0) -> 
     Returns
     -------
     pandas.DataFrame
-        The columns of `KEYS` that the table has, then ``median``, ``low``, ``high``; ``n_texts`` with a
-        value, ``n_undefined`` without any, and ``n_flagged`` with one whose status is not ``ok``.
+        The columns of `KEYS` that the table has, then ``median``, ``low``, ``high``; ``n_texts``
+        whose values are all defined, ``n_undefined`` others, and ``n_flagged`` of the former with a
+        status that is not ``ok``.
 
     Raises
     ------
     InputError
-        If a column is missing.
+        If a column is missing or has no numbers, or the level or the seed cannot be used.
 
     Examples
     --------
@@ -58,12 +60,16 @@ def summary(table: pd.DataFrame, *, confidence: float = 0.95, seed: int = 0) -> 
             f"Got a table without {', '.join(map(repr, missing))}; expected one of metrics, such as that "
             "of faithfulness."
         )
+    check_level(confidence, seed)
+    table = table.assign(value=numbers(table, "value"))
     keys = [name for name in KEYS if name in table]
     rows = []
     for key, group in table.groupby(keys, sort=False, dropna=False):
-        values = group.groupby("text", sort=False)["value"].mean()
+        own = group.groupby("text", sort=False)["value"]
+        values = own.mean().where(own.count() == own.size())  # one undefined target: all of it is
         found = bootstrap_median(values.to_numpy(dtype=float), confidence, seed)
-        flagged = group.loc[group["value"].notna() & (group["status"] != "ok"), "text"]
+        defined = group["text"].isin(values.index[values.notna()])
+        flagged = group.loc[defined & (group["status"] != "ok"), "text"]
         rows.append(
             dict(zip(keys, key, strict=True))
             | found._asdict()
