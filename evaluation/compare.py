@@ -10,7 +10,8 @@ import pandas as pd
 
 from piste._errors import InputError
 from piste._typing import FloatArray
-from piste.evaluation.paired import Test, bootstrap_median, paired_p, rank_biserial
+from piste.evaluation.checks import check_level, numbers
+from piste.evaluation.paired import Test, bootstrap_median, check_test, paired_p, rank_biserial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,18 @@ PAIR_COLUMNS = (
     "p_equivalent",
     "verdict",
 )
+
+DIFFERENT_QUESTIONS = (
+    "metric",
+    "setting",
+    "space",
+    "masking",
+    "kind",
+    "budget",
+    "mask_law",
+    "lexicon",
+)
+"""Columns whose values measure different things: a mean over them would mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +111,9 @@ def compare(  # noqa: PLR0913 - what is compared, and how
     ----------
     table
         One row per document and method; several rows of a document, such as targets or seeds, are
-        averaged first, since the document is the unit. Undefined values (NaN) take their document out
-        of the comparison, and are counted.
+        averaged first, since the document is the unit; not so different metrics, settings or other
+        columns of `DIFFERENT_QUESTIONS`, which are refused. Undefined values (NaN) take their document
+        out of the comparison, and are counted.
     value
         Its column that is compared.
     method, unit
@@ -120,8 +134,9 @@ def compare(  # noqa: PLR0913 - what is compared, and how
     Raises
     ------
     InputError
-        If a column is missing, there are fewer than two methods or common documents, a ratio meets a
-        number that is not positive, or the margin does not fit the scale.
+        If a column is missing or has no numbers, rows of one document and method answer different
+        questions, there are fewer than two methods or common documents, a ratio meets a number that is
+        not positive, the margin does not fit the scale, or an option cannot be used.
 
     References
     ----------
@@ -135,6 +150,8 @@ def compare(  # noqa: PLR0913 - what is compared, and how
     >>> compare(table, "mse", scale="ratio").pairs[["better", "worse", "effect"]].values.tolist()
     [['slalom', 'lime', 0.5]]
     """
+    check_level(confidence, seed)
+    check_test(test)
     wide, n_left_out, undefined = _common(table, value, _columns(method), _columns(unit))
     _check(wide, scale, margin)
     numbers = wide.apply(np.log) if scale == "ratio" else wide
@@ -173,8 +190,12 @@ def _common(
         if column not in table:
             known = ", ".join(map(repr, table.columns))
             raise InputError(f"Got no column {column!r} in the table; expected one of {known}.")
+    _refuse_different_questions(table, value, [*method, *unit])
     named = table.assign(
-        **{"(method)": table[method].astype(str).agg(" ".join, axis=1), "(value)": table[value]}
+        **{
+            "(method)": table[method].astype(str).agg(" ".join, axis=1),
+            "(value)": numbers(table, value),
+        }
     )
     # An undefined row leaves the document's mean undefined: it must not vanish in an average.
     wide = named.pivot_table(
@@ -185,7 +206,6 @@ def _common(
         dropna=False,
         observed=True,
     )
-    wide = wide.replace([np.inf, -np.inf], np.nan)
     wide = wide.dropna(axis=0, how="all")
     whole = wide.dropna(axis=0)
     if wide.shape[1] < 2 or len(whole) < 2:
@@ -194,6 +214,20 @@ def _common(
             "at least two of each. Compare fewer methods, or more documents."
         )
     return whole, len(wide) - len(whole), wide.isna().sum()
+
+
+def _refuse_different_questions(table: pd.DataFrame, value: str, named: list[str]) -> None:
+    """An error where the rows of one document and method differ in what they measure."""
+    told = [name for name in DIFFERENT_QUESTIONS if name in table and name not in (value, *named)]
+    groups = table.groupby(named, sort=False, dropna=False, observed=True)
+    mixed = [name for name in told if (groups[name].nunique(dropna=False) > 1).any()]
+    if mixed:
+        listed = ", ".join(map(repr, mixed))
+        raise InputError(
+            f"Got rows of one document and method that differ in {listed}; expected one value each, "
+            f"since their mean means nothing. Filter the table to one, add it to method= ({named[0]!r}, "
+            f"{mixed[0]!r}), or use Scorecard.compare or FidelityStudy.compare, which choose."
+        )
 
 
 def _check(wide: pd.DataFrame, scale: str, margin: float | None) -> None:

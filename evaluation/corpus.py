@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from piste._errors import InputError
+from piste.evaluation.checks import check_attributions, check_level, check_whole, numbers
 
 COLUMNS = (
     "target",
@@ -58,7 +59,7 @@ def token_table(
     Raises
     ------
     InputError
-        If a column is missing, or no row has a usable score.
+        If a column is missing or has no numbers, an option cannot be used, or no row has a usable score.
 
     References
     ----------
@@ -72,6 +73,11 @@ def token_table(
     >>> token_table(table)[["token", "n", "mean"]].values.tolist()
     [['good', 3, 2.0]]
     """
+    check_attributions(attributions)
+    check_level(confidence)
+    check_whole("min_texts", min_texts)
+    if not callable(fold):
+        raise InputError(f"Got fold={fold!r}; expected a function of a token, such as str.casefold.")
     needed = ("text_id", "token", "target", "surrogate", "kind", "score", "status")
     missing = [column for column in needed if column not in attributions]
     if missing:
@@ -79,8 +85,9 @@ def token_table(
             f"Got attributions without {', '.join(map(repr, missing))}; expected the columns of "
             "study.attributions."
         )
-    table = attributions[attributions["target"] != ""]
-    usable = table["status"].isin(KEPT) & np.isfinite(table["score"].astype(float))
+    table = attributions.assign(score=numbers(attributions, "score"))
+    table = table[table["target"] != ""]
+    usable = table["status"].isin(KEPT) & table["score"].notna()
     if not usable.any():
         raise InputError(
             "Got no attribution with a usable score; expected at least one. See its status."

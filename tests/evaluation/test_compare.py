@@ -168,11 +168,48 @@ def test_sign_flips_are_counted_in_full() -> None:
         ({"scale": "log"}, "scale='log'"),
         ({"margin": -1.0}, "margin=-1.0.*more than 0"),
         ({"scale": "ratio", "margin": 0.9}, "margin=0.9.*more than 1"),
+        ({"test": "typo"}, "test='typo'.*expected one of 'wilcoxon', 'sign-flip'"),
+        ({"confidence": 95}, "confidence=95.*between 0 and 1"),
+        ({"confidence": "0.95"}, "confidence='0.95'"),
+        ({"seed": -1}, "seed=-1.*at least 0"),
+        ({"seed": None}, "seed=None"),
+        ({"value": "surrogate", "method": "text"}, "'a' in column 'surrogate'.*expected numbers"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(table(), **({"value": "mse"} | options))
+
+
+@pytest.mark.parametrize(
+    "column", ["metric", "setting", "space", "masking", "kind", "budget", "mask_law", "lexicon"]
+)
+def test_rows_that_answer_different_questions_are_not_averaged(column: str) -> None:
+    mixed = pd.concat([table().assign(**{column: "one"}), table().assign(**{column: "other"})])
+    with pytest.raises(InputError, match=f"differ in '{column}'.*Filter.*Scorecard.compare"):
+        compare(mixed, "mse")
+    assert len(compare(mixed, "mse", method=["surrogate", column]).ranking) == 6
+    assert compare(mixed, "mse", unit=["text", column]).n_units == 80
+    # One document may be measured otherwise than another, as long as it is measured once.
+    each = table().assign(**{column: np.tile(np.arange(40) % 2, 3)})
+    assert compare(each, "mse").n_units == 40
+    for averaged in ("target", "n_removed"):
+        assert compare(mixed.rename(columns={column: averaged}), "mse").n_units == 40
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bootstrap_median(A, 0), "confidence=0;"),
+        (lambda: bootstrap_median(A, float("nan")), "confidence=nan"),
+        (lambda: bootstrap_median(A, 0.95, -1), "seed=-1"),
+        (lambda: bootstrap_median(["a", "b"]), "values that are no numbers"),
+        (lambda: paired_p(A, "typo"), "test='typo'"),  # type: ignore[arg-type]
+    ],
+)
+def test_options_of_one_sample_are_checked(call: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
 
 
 def test_too_little_to_compare_is_refused() -> None:

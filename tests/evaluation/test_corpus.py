@@ -85,3 +85,13 @@ def test_what_cannot_be_read_is_refused() -> None:
         token_table(table().drop(columns="score"))
     with pytest.raises(InputError, match="no attribution with a usable score"):
         token_table(table(status="unseen"))
+    with pytest.raises(InputError, match=r"type str; expected a table.*read_attributions\(path\)"):
+        token_table("a.csv")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'high' in column 'score'"):
+        token_table(table(score="high"))
+    with pytest.raises(InputError, match="fold='lower'; expected a function"):
+        token_table(table(), fold="lower")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"confidence=1\.0"):
+        token_table(table(), confidence=1.0)
+    with pytest.raises(InputError, match=r"min_texts=1\.5"):
+        token_table(table(), min_texts=1.5)  # type: ignore[arg-type]
