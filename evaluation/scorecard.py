@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from piste._errors import InputError
+from piste.evaluation.checks import check_level
 from piste.evaluation.compare import Comparison, compare
 from piste.evaluation.erasure_curves import erasure_curve, is_point
 from piste.evaluation.export import csv_text, write_files
@@ -40,6 +41,18 @@ HEADLINES: Mapping[str, Headline] = MappingProxyType(
     }
 )
 
+_NEEDED = ("text", "surrogate", "kind", "metric", "value", "status")
+_ONE_VALUE = (
+    "text",
+    "target",
+    "surrogate",
+    "kind",
+    "metric",
+    "setting",
+    "space",
+    "lexicon",
+)
+
 
 @dataclass(frozen=True)
 class Scorecard:
@@ -65,12 +78,26 @@ class Scorecard:
     def of(
         cls, tables: Sequence[pd.DataFrame], *, confidence: float = 0.95, seed: int = 0
     ) -> "Scorecard":
-        """The tables as one, with empty settings and spaces where a metric has none."""
-        if not tables:
+        """The tables as one, with empty settings, spaces and lexicons where a metric has none.
+
+        Raises
+        ------
+        InputError
+            If there is none, one is no table of metrics, two lexicons have the same name, or the level or
+            the seed cannot be used.
+        """
+        check_level(confidence, seed)
+        if isinstance(tables, pd.DataFrame):
+            raise InputError("Got one table; expected a list of them: Scorecard.of([table]).")
+        listed = list(tables)
+        if not listed:
             raise InputError("Got nothing to evaluate by; expected at least one metric or reference.")
-        whole = pd.concat(tables, ignore_index=True)
-        for column in ("setting", "space"):
+        for table in listed:
+            _refuse_no_metrics(table)
+        whole = pd.concat(listed, ignore_index=True)
+        for column in ("setting", "space", "lexicon"):
             whole[column] = whole[column].fillna("") if column in whole else ""
+        _refuse_same_names(whole)
         points = is_point(whole)
         return cls(whole[~points].reset_index(drop=True), confidence, seed, whole[points])
 
@@ -91,7 +118,12 @@ class Scorecard:
         return summary(self.table, confidence=self.confidence, seed=self.seed)
 
     def compare(
-        self, metric: str, *, space: str | None = None, margin: float | None = None
+        self,
+        metric: str,
+        *,
+        space: str | None = None,
+        lexicon: str | None = None,
+        margin: float | None = None,
     ) -> Comparison:
         """Every surrogate and kind ranked by a metric and tested against each other, paired by document.
 
@@ -101,20 +133,29 @@ class Scorecard:
             One of `HEADLINES`, compared in its headline setting.
         space
             Of metrics that are measured in several; the first in the table by default.
+        lexicon
+            The name of the one that scores are held against; needed where there are several.
         margin
             The largest difference that does not matter, for equivalence.
 
         Raises
         ------
         InputError
-            If the table has no such metric, or too few documents on which all are defined.
+            If the table has no such metric, several lexicons of which none is named, or too few documents
+            on which all are defined.
         """
         if metric not in HEADLINES:
             raise InputError(
                 f"Got metric={metric!r}; expected one of {', '.join(map(repr, HEADLINES))}."
             )
         headline = HEADLINES[metric]
-        rows = self.headline(metric, space)
+        rows = self.headline(metric, space, lexicon)
+        names = rows["lexicon"].unique().tolist()
+        if len(names) > 1:
+            raise InputError(
+                f"Got the lexicons {', '.join(map(repr, names))} for {metric!r}; expected one of them: "
+                f"lexicon={names[0]!r}."
+            )
         return compare(
             rows,
             "value",
@@ -125,13 +166,16 @@ class Scorecard:
             seed=self.seed,
         )
 
-    def headline(self, metric: str, space: str | None = None) -> pd.DataFrame:
-        """Rows of a metric in its headline setting and one space."""
+    def headline(
+        self, metric: str, space: str | None = None, lexicon: str | None = None
+    ) -> pd.DataFrame:
+        """Rows of a metric in its headline setting and one space, against one lexicon or all."""
         rows = self.table[self.table["metric"] == metric]
         rows = rows[rows["setting"] == HEADLINES[metric].setting]
         if space is None and len(rows):
             space = rows["space"].iloc[0]
-        return rows[rows["space"] == space]
+        rows = rows[rows["space"] == space]
+        return rows if lexicon is None else rows[rows["lexicon"] == lexicon]
 
     @property
     def metrics(self) -> list[str]:
@@ -140,7 +184,7 @@ class Scorecard:
         return [metric for metric in HEADLINES if metric in present]
 
     def tests(self) -> pd.DataFrame:
-        """Every pair of methods by every metric; a metric with too few documents has none."""
+        """Every pair of methods by every metric and lexicon; one with too few documents has none."""
         found = list(self._pairs())
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
@@ -155,8 +199,35 @@ class Scorecard:
 
     def _pairs(self) -> Iterator[pd.DataFrame]:
         for metric in self.metrics:
-            for space in self.headline(metric)["space"].unique():
+            rows = self.headline(metric)
+            for space, lexicon in rows[["space", "lexicon"]].drop_duplicates().itertuples(index=False):
+                about = {"space": space, "lexicon": lexicon}
                 try:
-                    yield self.compare(metric, space=space).pairs.assign(metric=metric, space=space)
+                    yield self.compare(metric, **about).pairs.assign(metric=metric, **about)
                 except InputError:  # one method, or fewer than two documents on which all are defined
                     continue
+
+
+def _refuse_no_metrics(table: object) -> None:
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(
+            f"Got a {type(table).__name__} among the tables; expected those of faithfulness, "
+            "rationale_agreement or lexicon_agreement."
+        )
+    missing = [name for name in _NEEDED if name not in table]
+    if missing:
+        raise InputError(
+            f"Got a table without {', '.join(map(repr, missing))}; expected one of metrics, such as that "
+            "of faithfulness."
+        )
+
+
+def _refuse_same_names(whole: pd.DataFrame) -> None:
+    """An error where two lexicons could not be told apart."""
+    rows = whole[whole["lexicon"] != ""]
+    repeated = rows[rows.duplicated([name for name in _ONE_VALUE if name in rows])]
+    if len(repeated):
+        raise InputError(
+            f"Got the lexicon {repeated['lexicon'].iloc[0]!r} twice; expected a name of its own for each: "
+            "lexicon_agreement(attributions, lexicon, name=...)."
+        )
