@@ -116,8 +116,8 @@ def render(units: Units, masks: BoolArray, masking: Masking, context: str | None
         masked = _hidden(units, masks, whole, len(prefix))
     else:
         masked = _substituted(units, masks, masking.substitute, prefix, suffix)
-    keeps_all = masks.all(axis=1).tolist()
-    return [whole if all_ else query for all_, query in zip(keeps_all, masked, strict=True)]
+    keeps_all: BoolArray = masks.all(axis=1)
+    return [whole if every else query for every, query in zip(keeps_all, masked, strict=True)]
 
 
 def split_context(context: str | None, text: Text) -> tuple[str, str]:

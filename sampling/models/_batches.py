@@ -11,8 +11,9 @@ from piste.sampling.models.protocol import Scores
 
 WINDOW = 1024  # inputs cut into tokens at a time: what bounds the memory of a long list of them
 
-# Padded tokens in one forward pass. On a processor what counts is that a layer's activations stay in the
-# cache (docs/peers.md); an accelerator needs many to be busy.
+# Padded tokens in one forward pass. On a processor a layer's activations should stay in the cache: with the
+# embedded model and a MiniLM 512 to 1,024 took 10 to 30 % less time than 4,096 and more, texts of 25 and 100
+# words alike, and 256 no less than 512. An accelerator needs many to be busy.
 CPU_TOKENS = 512
 ACCELERATOR_TOKENS = 32_768
 
