@@ -181,8 +181,9 @@ def lexicon_agreement(
     lexicon
         Weights by word; or by target, then word, as `naive_bayes_log_odds` gives them.
     favours
-        Of weights by word: the target that positive ones speak for; for any other target the weights are
-        turned round, which is right for two classes. None takes them as they are for every target.
+        Of weights by word: the target that positive ones speak for; for the other of two the weights are
+        turned round. Needed where there are two targets, as there are where each text is explained for its
+        predicted class; None takes the weights to speak for the only one.
     name
         Column ``lexicon`` of the table, to tell several apart.
     lowercase
@@ -193,6 +194,12 @@ def lexicon_agreement(
     pandas.DataFrame
         Columns `COLUMNS`, ``lexicon`` and ``n_types`` (distinct words with a weight). Undefined, with NaN,
         where there are fewer than 3 or either side is constant.
+
+    Raises
+    ------
+    InputError
+        If the attributions cannot be read, or weights by word meet several targets without ``favours``, or
+        more than two; weights by target need no ``favours``.
 
     References
     ----------
@@ -205,34 +212,61 @@ def lexicon_agreement(
     [1.0]
     """
     rows = []
-    for each in explanations(attributions):
-        weights = _weights_for(each, lexicon, favours)
-        value, n_types, status = _lexicon_value(each, weights, lowercase)
+    listed = explanations(attributions)
+    by_target = any(isinstance(value, Mapping) for value in lexicon.values())
+    _refuse_wrong_signs({each.target for each in listed if not each.failure}, by_target, favours)
+    for each in listed:
+        weights, why = _weights_for(each.target, lexicon, by_target, favours)
+        value, n_types, status = _lexicon_value(each, weights, why, lowercase)
         about = {"metric": "spearman", "value": value, "status": status}
         rows.append(each.key | about | {"lexicon": name, "n_types": n_types})
     return pd.DataFrame(rows, columns=[*COLUMNS, "lexicon", "n_types"])
 
 
+def _refuse_wrong_signs(targets: set[str], by_target: bool, favours: str | None) -> None:
+    """An error where it is not known which targets the weights speak for, and which against."""
+    if by_target:
+        if favours is not None:
+            raise InputError(
+                f"Got favours={favours!r} with a lexicon by target; expected one of them. Leave favours out."
+            )
+        return
+    listed = ", ".join(map(repr, sorted(targets)))
+    if favours is None and len(targets) > 1:
+        raise InputError(
+            f"Got a lexicon without targets for targets {listed}; expected favours=, the target that "
+            "positive weights speak for, or a lexicon by target."
+        )
+    if favours is not None and len(targets | {favours}) > 2:
+        raise InputError(
+            f"Got favours={favours!r} for targets {listed}; expected one of two targets, since weights are "
+            "turned round for the other. Give a lexicon by target."
+        )
+
+
 def _weights_for(
-    each: Explanation, lexicon: Lexicon | Mapping[str, Lexicon], favours: str | None
-) -> Lexicon | None:
-    """The weights that speak for a target; None if there are none."""
-    if any(isinstance(value, Mapping) for value in lexicon.values()):
-        return cast("Mapping[str, Lexicon]", lexicon).get(each.target)
-    weights = cast("Lexicon", lexicon)
-    if favours in (None, each.target):
-        return weights
-    return {word: -weight for word, weight in weights.items()}
+    target: str, lexicon: Lexicon | Mapping[str, Lexicon], by_target: bool, favours: str | None
+) -> tuple[Lexicon | None, str]:
+    """The weights that speak for a target, or None and why there are none."""
+    if by_target:
+        weights = cast("Mapping[str, Lexicon]", lexicon).get(target)
+        return weights, f"no weights for target {target!r}"
+    if favours is not None and not target:
+        return None, "the target is not known, so that favours= does not say which way it goes"
+    flat = cast("Lexicon", lexicon)
+    if favours in (None, target):
+        return flat, ""
+    return {word: -weight for word, weight in flat.items()}, ""
 
 
 def _lexicon_value(
-    each: Explanation, weights: Lexicon | None, lowercase: bool
+    each: Explanation, weights: Lexicon | None, why: str, lowercase: bool
 ) -> tuple[float, int, str]:
     """The correlation, over how many words, and the status."""
     if each.undefined:
         return np.nan, 0, each.undefined
     if weights is None:
-        return np.nan, 0, f"undefined: no weights for target {each.target!r}"
+        return np.nan, 0, f"undefined: {why}"
     occurrences: dict[str, list[float]] = defaultdict(list)
     for token, score in zip(each.tokens, each.scores.tolist(), strict=True):
         occurrences[token.lower() if lowercase else token].append(score)

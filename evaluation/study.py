@@ -128,6 +128,7 @@ class Study:
         model: object | None = None,
         rationales: Sequence[Rationale] | None = None,
         lexicon: Lexicon | Mapping[str, Lexicon] | None = None,
+        favours: str | None = None,
         max_calls: int = 100,
         store: str | PathLike[str] | AnswerStore | None = None,
     ) -> Derived:
@@ -145,6 +146,9 @@ class Study:
             What people marked, for ``human-attention``; from `piste.evaluation.read_rationales`.
         lexicon
             Weights of words, for ``class-words``; from `piste.evaluation.naive_bayes_log_odds`.
+        favours
+            Of weights by word: the target that positive ones speak for, see
+            `piste.evaluation.lexicon_agreement`.
         max_calls
             The most model queries that searching one text's set takes; each ranking takes a few more.
         store
@@ -166,10 +170,10 @@ class Study:
         box = self.model if model is None else load_model(model)
         explained = [text for text in self._explained() if text.fits]
         if box is None:
-            given = Given(None, rationales, lexicon, max_calls, self.options.seed)
+            given = Given(None, rationales, lexicon, favours, max_calls, self.options.seed)
             return derive(task, explained, self.options, self.attributions, given)
         with with_answers_kept(box, store) as asked:
-            given = Given(asked, rationales, lexicon, max_calls, self.options.seed)
+            given = Given(asked, rationales, lexicon, favours, max_calls, self.options.seed)
             return derive(task, explained, self.options, self.attributions, given)
 
     def refit(self, surrogates: str | Surrogate | Sequence[str | Surrogate]) -> "Study":

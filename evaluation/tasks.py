@@ -156,6 +156,7 @@ class Given:
     model: BlackBox | None = None
     rationales: Sequence[Rationale] | None = None
     lexicon: Lexicon | Mapping[str, Lexicon] | None = None
+    favours: str | None = None
     max_calls: int = 100
     seed: int = 0
 
@@ -240,4 +241,4 @@ def _measured(
             "Got no lexicon for 'class-words'; expected weights of words: "
             "lexicon=naive_bayes_log_odds(texts, labels)."
         )
-    return lexicon_agreement(fitted, given.lexicon)
+    return lexicon_agreement(fitted, given.lexicon, favours=given.favours)

@@ -245,6 +245,42 @@ def test_lexicons_at_the_edge(name: str) -> None:
     assert np.isnan(value) or found["n_types"].item() >= LEAST_TYPES
 
 
+def predicted_classes() -> pd.DataFrame:
+    """Scores that follow the weights of the words, for texts of two classes."""
+    return pd.concat(
+        [
+            table([9, -9, 1, 0], target="pos", text_id="0"),
+            table([-9, 9, -1, 0], target="neg", text_id="1"),
+        ]
+    )
+
+
+def test_weights_by_word_of_two_targets_need_a_direction() -> None:
+    mixed = predicted_classes()
+    with pytest.raises(InputError, match=r"for targets 'neg', 'pos'; expected favours=.*by target"):
+        lexicon_agreement(mixed, WEIGHTS)
+    assert lexicon_agreement(mixed, WEIGHTS, favours="pos")["value"].tolist() == [1, 1]
+    assert lexicon_agreement(mixed, WEIGHTS, favours="neg")["value"].tolist() == [-1, -1]
+    turned = {word: -weight for word, weight in WEIGHTS.items()}
+    by_target = lexicon_agreement(mixed, {"pos": WEIGHTS, "neg": turned})
+    assert by_target["value"].tolist() == [1, 1]
+
+
+def test_a_failed_text_is_no_second_target() -> None:
+    failed = pd.DataFrame({"text_id": ["1"], "token": [""], "score": [nan], "status": ["error: no"]})
+    found = lexicon_agreement(pd.concat([table([9, -9, 1, 0], target="pos"), failed]), WEIGHTS)
+    assert found["value"].tolist() == pytest.approx([1, nan], nan_ok=True)
+
+
+def test_a_direction_that_says_nothing_is_refused_or_undefined() -> None:
+    with pytest.raises(InputError, match="favours='other' for targets 'neg', 'pos'"):
+        lexicon_agreement(predicted_classes(), WEIGHTS, favours="other")
+    with pytest.raises(InputError, match="favours='pos' with a lexicon by target"):
+        lexicon_agreement(predicted_classes(), {"pos": WEIGHTS}, favours="pos")
+    unknown = lexicon_agreement(table([9, -9, 1, 0]), WEIGHTS, favours="pos")
+    assert unknown["status"].item().startswith("undefined: the target is not known")
+
+
 # Methods --------------------------------------------------------------------------------------------
 
 

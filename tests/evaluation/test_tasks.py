@@ -124,6 +124,21 @@ def test_class_words_are_judged_by_a_lexicon(study: Study) -> None:
     np.testing.assert_allclose(shap["value"], 1)
 
 
+def test_words_for_the_predicted_class_need_a_direction() -> None:
+    def two_classes(texts: Sequence[str]) -> list[list[float]]:
+        return [[score, -score] for score in additive(texts)]
+
+    model = piste.load_model(two_classes, kind="logit", labels=["pos", "neg"])
+    texts = [TEXTS[0], "a bad film with a dull plot and one fine actor"]
+    both = piste.explain(model, texts, surrogates="shap", budget=200)
+    assert set(both.attributions["target"]) == {"pos", "neg"}
+    lexicon = WEIGHTS | {"film": 0.0}
+    with pytest.raises(InputError, match="favours="):
+        both.attribution_for("class-words", lexicon=lexicon)
+    found = both.attribution_for("class-words", lexicon=lexicon, favours="pos")
+    np.testing.assert_allclose(found.alternatives["value"], 1)
+
+
 def test_every_task_says_what_it_is() -> None:
     for name, task in TASKS.items():
         assert task.name == name
