@@ -116,8 +116,10 @@ def render(units: Units, masks: BoolArray, masking: Masking, context: str | None
         masked = _hidden(units, masks, whole, len(prefix))
     else:
         masked = _substituted(units, masks, masking.substitute, prefix, suffix)
-    keeps_all: BoolArray = masks.all(axis=1)
-    return [whole if every else query for every, query in zip(keeps_all, masked, strict=True)]
+    queries = list(masked)
+    for row in np.flatnonzero(masks.all(axis=1)):
+        queries[row] = whole
+    return queries
 
 
 def split_context(context: str | None, text: Text) -> tuple[str, str]:
