@@ -20,6 +20,13 @@ MOST_LISTED = 20_000  # sets of one size that are all looked at; beyond, the bes
 BEAM = 50
 PER_SIZE = 5  # sets of one size that the model is asked about
 
+VERIFIED = "verified"
+UNVERIFIED = "unverified"
+NOT_FOUND = "not found"
+CALLS_USED_UP = f"{NOT_FOUND}: max_calls used up"
+EMPTY = {"sufficient": "the empty text suffices", "flip": "the full text does not keep the prediction"}
+"""What it means that an empty set reaches the goal."""
+
 
 @dataclass(frozen=True)
 class FoundSet:
@@ -33,7 +40,11 @@ class FoundSet:
         What the surrogate and the model give where the set is kept alone (``sufficient``) or removed
         (``flip``); NaN where not asked.
     status
-        ``verified`` by the model, ``unverified`` where there was none to ask, ``not found``.
+        ``verified`` by the model, ``unverified`` where there was none to ask, both followed by what that
+        means where the set is empty: ``verified: the empty text suffices``. ``not found``: there is none
+        among the sets that were looked at, on the surrogate all of each size up to 20,000, and by the model
+        those of them with a chance, the five best of each size. ``not found: max_calls used up``: the model
+        could not be asked about all of those.
     exact
         Whether the surrogate was asked about every smaller set; beyond 20,000 of a size it was not.
     n_calls
@@ -46,6 +57,11 @@ class FoundSet:
     status: str
     exact: bool
     n_calls: int
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a set; it may be empty."""
+        return not self.status.startswith(NOT_FOUND)
 
 
 def find_set(
@@ -86,21 +102,23 @@ def find_set(
     >>> find_set(model, model, 3, "sufficient", 0.0).units
     (1, 2)
     """
-    n_calls, exact = 0, True
+    n_calls, exact, cut = 0, True, False
     for sets, listed in _by_size(predict, n_units, goal):
         exact_before, exact = exact, exact and listed
         masks = _masks(sets, goal)
         gains = _gains(predict(masks), goal, threshold)
         hopeful = np.flatnonzero(gains >= -slack)
-        best = hopeful[np.argsort(-gains[hopeful], kind="stable")][: min(PER_SIZE, max_calls - n_calls)]
-        if not len(best):
-            if n_calls >= max_calls:
-                break
-            continue
+        best = hopeful[np.argsort(-gains[hopeful], kind="stable")][:PER_SIZE]
         if ask is None:
             sure = best[gains[best] >= 0]
             if len(sure):
                 return _found(sets[sure[0]], predict, goal, exact_before)
+            continue
+        cut = cut or len(best) > max_calls - n_calls
+        best = best[: max_calls - n_calls]
+        if not len(best):
+            if cut:
+                break
             continue
         scores = ask(masks[best])
         n_calls += len(best)
@@ -111,8 +129,9 @@ def find_set(
             chosen = sets[best[at]]
             predicted = float(predict(_masks(chosen[None], goal))[0])
             units = tuple(np.flatnonzero(chosen).tolist())
-            return FoundSet(units, predicted, float(scores[at]), "verified", exact_before, n_calls)
-    return FoundSet((), np.nan, np.nan, "not found", exact, n_calls)
+            status = _status(VERIFIED, units, goal)
+            return FoundSet(units, predicted, float(scores[at]), status, exact_before, n_calls)
+    return FoundSet((), np.nan, np.nan, CALLS_USED_UP if cut else NOT_FOUND, exact, n_calls)
 
 
 def prefix_set(order: IntArray, ask: Scored, goal: Goal, threshold: float) -> FoundSet:
@@ -141,7 +160,13 @@ def prefix_set(order: IntArray, ask: Scored, goal: Goal, threshold: float) -> Fo
             low = size + 1
     score, size = best
     units = tuple(sorted(order[: max(size, 0)].tolist()))
-    return FoundSet(units, np.nan, score, "verified" if size >= 0 else "not found", False, n_calls)
+    status = _status(VERIFIED, units, goal) if size >= 0 else NOT_FOUND
+    return FoundSet(units, np.nan, score, status, False, n_calls)
+
+
+def _status(by: str, units: tuple[int, ...], goal: Goal) -> str:
+    """By whom a set is confirmed, and what it means where it is empty."""
+    return by if units else f"{by}: {EMPTY[goal]}"
 
 
 def _by_size(predict: Scored, n_units: int, goal: Goal) -> Iterator[tuple[BoolArray, bool]]:
@@ -184,4 +209,5 @@ def _gains(scores: FloatArray, goal: Goal, threshold: float) -> FloatArray:
 
 def _found(chosen: BoolArray, predict: Scored, goal: Goal, exact: bool) -> FoundSet:
     predicted = float(predict(_masks(chosen[None], goal))[0])
-    return FoundSet(tuple(np.flatnonzero(chosen).tolist()), predicted, np.nan, "unverified", exact, 0)
+    units = tuple(np.flatnonzero(chosen).tolist())
+    return FoundSet(units, predicted, np.nan, _status(UNVERIFIED, units, goal), exact, 0)

@@ -52,7 +52,8 @@ def derive_sets(
     Returns
     -------
     sets, alternatives
-        Columns `SET_COLUMNS`, and those of `piste.evaluation.tasks.ALTERNATIVE_COLUMNS`.
+        Columns `SET_COLUMNS`, ``status`` as in `piste.evaluation.sets.FoundSet`, and those of
+        `piste.evaluation.tasks.ALTERNATIVE_COLUMNS`.
     """
     sets: list[dict[str, object]] = []
     alternatives: list[dict[str, object]] = []
@@ -143,8 +144,8 @@ def _prefix_size(
 
 
 def _size(found: FoundSet) -> dict[str, object]:
-    if found.status == "not found":
-        return {"metric": "set size", "value": np.nan, "status": "undefined: none found"}
+    if not found.found:
+        return {"metric": "set size", "value": np.nan, "status": f"undefined: {found.status}"}
     return {"metric": "set size", "value": float(len(found.units)), "status": found.status}
 
 
@@ -152,7 +153,7 @@ def _set_row(text: Explained, found: FoundSet) -> dict[str, object]:
     seen = np.flatnonzero(text.units.seen)
     units = [int(seen[column]) for column in found.units]
     return {
-        "size": np.nan if found.status == "not found" else len(units),
+        "size": len(units) if found.found else np.nan,
         "units": units,
         "tokens": [text.units.tokens[unit] for unit in units],
         "predicted": found.predicted,

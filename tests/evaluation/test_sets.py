@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from piste._typing import BoolArray, FloatArray
-from piste.evaluation.sets import find_set, prefix_set
+from piste.evaluation.sets import EMPTY, find_set, prefix_set
 
 
 def additive(*weights: float) -> Callable[[BoolArray], FloatArray]:
@@ -50,7 +50,8 @@ def test_on_a_perfect_surrogate_the_set_is_the_smallest(
     if expected is None:
         assert found.status == "not found"
     else:
-        assert (len(found.units), found.status, found.exact) == (expected, "verified", True)
+        status = "verified" if expected else f"verified: {EMPTY[goal]}"
+        assert (len(found.units), found.status, found.exact) == (expected, status, True)
         assert found.score == found.predicted
         assert (found.score >= threshold) == (goal == "sufficient")
 
@@ -79,7 +80,36 @@ def test_calls_are_bounded() -> None:
         return np.full(len(masks), -1.0)
 
     found = find_set(lambda masks: np.ones(len(masks)), hopeless, 10, "sufficient", 0.0, max_calls=12)
-    assert (found.status, found.n_calls, model.n_asked) == ("not found", 12, 12)
+    assert (found.status, found.n_calls, model.n_asked) == ("not found: max_calls used up", 12, 12)
+    assert not found.found
+
+
+@pytest.mark.parametrize(
+    ("max_calls", "status"),
+    # 1 + 3 + 3 + 1 sets of 3 units, all of which the surrogate gives a chance
+    [(0, "not found: max_calls used up"), (7, "not found: max_calls used up"), (8, "not found")],
+)
+def test_calls_used_up_are_told_from_none_that_exists(max_calls: int, status: str) -> None:
+    asked: list[int] = []
+
+    def hopeless(masks: BoolArray) -> FloatArray:
+        asked.append(len(masks))
+        return np.full(len(masks), -1.0)
+
+    found = find_set(
+        lambda masks: np.ones(len(masks)), hopeless, 3, "sufficient", 0.0, max_calls=max_calls
+    )
+    assert (found.status, found.n_calls, sum(asked)) == (status, max_calls, max_calls)
+
+
+def test_what_the_surrogate_gives_no_chance_uses_no_calls_up() -> None:
+    model = additive(-1, -1, -1)
+    found = find_set(model, model, 3, "sufficient", 0.5, max_calls=0)
+    assert (found.status, found.n_calls) == ("not found", 0)
+
+
+def test_without_a_model_there_are_no_calls_to_use_up() -> None:
+    assert find_set(additive(1, 3), None, 2, "sufficient", 3, max_calls=0).status == "unverified"
 
 
 def test_long_texts_are_searched_greedily() -> None:
@@ -114,4 +144,12 @@ def test_a_goal_out_of_reach_is_not_found(goal: str, threshold: float) -> None:
 
 def test_nothing_can_be_enough() -> None:
     found = find_set(lambda m: np.ones(len(m)), lambda m: np.ones(len(m)), 3, "sufficient", 0.0)
-    assert (found.units, found.status) == ((), "verified")
+    assert (found.units, found.status) == ((), "verified: the empty text suffices")
+    alone = find_set(lambda m: np.ones(len(m)), None, 3, "sufficient", 0.0)
+    assert (alone.units, alone.status) == ((), "unverified: the empty text suffices")
+
+
+@pytest.mark.parametrize(("goal", "threshold"), [("sufficient", 0.0), ("flip", 9.0)])
+def test_an_empty_prefix_says_what_it_means(goal: str, threshold: float) -> None:
+    found = prefix_set(np.arange(4), additive(1, 1, 1, 1), goal, threshold)  # type: ignore[arg-type]
+    assert (found.units, found.status, found.found) == ((), f"verified: {EMPTY[goal]}", True)
