@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 
 from piste._errors import InputError
 from piste.evaluation.agreement import lexicon_agreement, rationale_agreement
+from piste.evaluation.checks import check_whole
 from piste.evaluation.lexicons import Lexicon
 from piste.evaluation.rationales import Rationale
 from piste.evaluation.sets import Goal
@@ -16,6 +18,10 @@ from piste.evaluation.task_sets import SET_COLUMNS, derive_sets
 from piste.sampling.models.protocol import BlackBox
 from piste.surrogates.records import Explained, Options
 
+Kind = tuple[str, str]
+"""The name of a surrogate and the kind of its scores."""
+
+_ROUNDING = 1e-9  # relative: medians closer than that are equal
 ALTERNATIVE_COLUMNS = ("text", "target", "surrogate", "kind", "metric", "value", "status")
 
 
@@ -30,7 +36,9 @@ class Task:
     question
         What the user asks.
     serves
-        (surrogate, kind) that answer it, the best first; the first that a study has is taken.
+        (surrogate, kind) that can answer it, the likeliest first: the first that a study has is taken.
+    by_measure
+        Whether the study's answers give the measure; then the one with the best median is taken instead.
     metric
         The measure by which it and its alternatives are judged.
     lower_is_better
@@ -41,10 +49,11 @@ class Task:
 
     name: str
     question: str
-    serves: tuple[tuple[str, str], ...]
+    serves: tuple[Kind, ...]
     metric: str
     lower_is_better: bool
     why: str
+    by_measure: bool = False
 
 
 _REMOVAL = ("slalom", "removal")
@@ -54,11 +63,14 @@ _ALL = (
     Task(
         "removal-effects",
         "How much does the score fall when these units are removed?",
-        (_REMOVAL, _COEFFICIENT, _SHAPLEY),
+        (_REMOVAL, _COEFFICIENT, _SHAPLEY, ("slalom", "shapley")),
         "mse",
         True,
-        "SLALOM's removal values follow how the rest of the text is pooled again. Judged by the squared "
-        "error of predicted falls on the held-out masks: sums of scores, or the surrogate's own prediction.",
+        "Sums of scores should foretell falls. SLALOM's removal values are each unit's fall alone, after "
+        "which the rest is pooled again, and need not add up over many; so the kind that does it best on "
+        "this study is taken. Judged by the squared error of predicted falls on the held-out masks: sums of "
+        "scores, or, as (prediction), what the surrogate itself expects.",
+        by_measure=True,
     ),
     Task(
         "sufficient-set",
@@ -100,8 +112,10 @@ _ALL = (
         (_SHAPLEY, ("slalom", "shapley"), _COEFFICIENT),
         "efficiency gap",
         True,
-        "The Shapley value is the only division that is efficient, symmetric and additive. Judged by how "
-        "far the scores' sum is from f(text) - f(nothing), relative to it.",
+        "The Shapley value is the only division that is efficient, symmetric and additive, and gives units "
+        "without influence nothing. Judged by how far the scores' sum is from f(text) - f(nothing), "
+        "relative to it; the kind that comes nearest on this study is taken.",
+        by_measure=True,
     ),
 )
 TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in _ALL})
@@ -123,12 +137,16 @@ class Derived:
         Columns `ALTERNATIVE_COLUMNS`: the task's measure for every surrogate and kind of every text.
     sets
         Of the tasks about sets: what was found, columns `piste.evaluation.task_sets.SET_COLUMNS`.
+    why
+        Why the attributions are of this kind: the task's reason and, where kinds were chosen by their
+        measure, the medians.
     """
 
     task: Task
     attributions: pd.DataFrame
     alternatives: pd.DataFrame
     sets: pd.DataFrame
+    why: str
 
     def ranking(self) -> pd.DataFrame:
         """Median measure of each surrogate and kind over texts, best first, with what is undefined counted."""
@@ -173,8 +191,10 @@ def derive(
     Raises
     ------
     InputError
-        If there is no such task, it needs something that was not given, or no fitted surrogate serves it.
+        If there is no such task, it needs something that was not given, `max_calls` is no whole number of
+        at least 0, or no fitted surrogate serves it.
     """
+    check_whole("max_calls", given.max_calls)
     if task not in TASKS:
         raise InputError(f"Got task={task!r}; expected one of {', '.join(map(repr, TASKS))}.")
     chosen = TASKS[task]
@@ -186,18 +206,53 @@ def derive(
     else:
         alternatives = _measured(task, explained, fitted, given)
     alternatives = alternatives[alternatives["metric"] == chosen.metric]
-    served = _serving(chosen, fitted)
+    serves, why = list(chosen.serves), chosen.why
+    if chosen.by_measure:
+        medians = _medians(chosen, alternatives)
+        serves = _best_first(serves, medians, chosen.lower_is_better)
+        why = f"{why} {_told(serves, medians, chosen.metric)}"
+    served = _serving(chosen, serves, fitted)
     if len(sets):
         served = _with_chosen(served, sets)
     columns = list(ALTERNATIVE_COLUMNS)
-    return Derived(chosen, served, alternatives[columns].reset_index(drop=True), sets)
+    return Derived(chosen, served, alternatives[columns].reset_index(drop=True), sets, why)
 
 
-def _serving(task: Task, fitted: pd.DataFrame) -> pd.DataFrame:
+def _medians(task: Task, alternatives: pd.DataFrame) -> dict[Kind, float]:
+    """The median measure of each kind that can serve, over the texts on which all of them have one."""
+    wide = alternatives.pivot_table(
+        index=["text", "target"], columns=["surrogate", "kind"], values="value", sort=False
+    )
+    wide = wide[[each for each in task.serves if each in wide.columns]]
+    common = wide.dropna()
+    return {each: float(value) for each, value in (common if len(common) else wide).median().items()}
+
+
+def _best_first(
+    serves: Sequence[Kind], medians: Mapping[Kind, float], lower_is_better: bool
+) -> list[Kind]:
+    """By median; what has none comes last, and equal ones, up to rounding, stay in their order."""
+    sign = 1.0 if lower_is_better else -1.0
+    losses = {each: sign * value for each, value in medians.items() if not np.isnan(value)}
+    size = max((abs(loss) for loss in losses.values()), default=0.0)
+    step = _ROUNDING * max(size, _ROUNDING)
+    return sorted(serves, key=lambda each: round(losses[each] / step) if each in losses else np.inf)
+
+
+def _told(serves: Sequence[Kind], medians: Mapping[Kind, float], metric: str) -> str:
+    """The sentence that says what was taken, and instead of what."""
+    known = [each for each in serves if not np.isnan(medians.get(each, np.nan))]
+    if not known:
+        return f"Here no kind has a {metric}, so the usual one is taken."
+    listed = ", ".join(f"{' '.join(each)} {medians[each]:.3g}" for each in known)
+    return f"Median {metric} here, the best first: {listed}."
+
+
+def _serving(task: Task, serves: Sequence[Kind], fitted: pd.DataFrame) -> pd.DataFrame:
     """Rows of the first kind that serves the task, text by text."""
     found = []
     for _, rows in fitted.groupby(["text_id", "target"], sort=False):
-        for surrogate, kind in task.serves:
+        for surrogate, kind in serves:
             own = rows[(rows["surrogate"] == surrogate) & (rows["kind"] == kind)]
             if len(own):
                 found.append(own)
