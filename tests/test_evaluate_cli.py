@@ -133,7 +133,7 @@ def test_oracles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evaluate"], "expected a text, a file of texts, or --oracle all"),
+        (["evaluate"], "expected texts, or --oracle all"),
         (["evaluate", "--oracle", "delphi"], "expected one of 'linear'"),
         (["evaluate", "A film.", "--rationale-column", "marks"], "expected a file that has it"),
         (["evaluate", "A film.", "--rationales", "missing.jsonl"], "missing.jsonl"),
@@ -156,3 +156,40 @@ def test_marks_that_cannot_be_read_name_the_text(reviews: Path) -> None:
     found = piste("evaluate", reviews, "--rationale-column", "marks")
     assert found.exit_code == 2
     assert "the marks of text '1'" in " ".join(found.output.split())
+
+
+def test_nothing_is_overwritten(reviews: Path) -> None:
+    theirs = reviews.with_name("theirs.csv")
+    theirs.write_text("text_id,token,score\n0,film,1\n", encoding="utf-8")
+    before = theirs.read_bytes()
+    found = piste("evaluate", reviews, "--attributions", theirs, "--out", theirs)
+    assert found.exit_code == 2
+    assert "twice" in found.output
+    assert theirs.read_bytes() == before
+
+
+def test_where_the_numbers_come_from_is_beside_them(reviews: Path) -> None:
+    out = reviews.with_name("metrics.csv")
+    found = piste(
+        "evaluate", reviews, "--budget", 40, "--metric", "deletion", "--out", out, "--seed", 3
+    )
+    assert found.exit_code == 0, found.output
+    meta = json.loads(out.with_suffix(".meta.json").read_text(encoding="utf-8"))
+    assert (meta["seed"], meta["metrics"], meta["explanation"]["budget"]) == (3, ["deletion"], 40)
+
+
+def test_a_metric_budget_is_kept(reviews: Path) -> None:
+    out = reviews.with_name("metrics.csv")
+    found = piste("evaluate", reviews, "--budget", 40, "--metric-budget", 1, "--out", out)
+    assert found.exit_code == 2
+    assert "budget of 1 queries" in " ".join(found.output.split())
+    found = piste("evaluate", reviews, "--budget", 40, "--metric-budget", 500, "--out", out)
+    assert found.exit_code == 0, found.output
+
+
+def test_marks_of_other_texts_are_refused_before_the_first_query(reviews: Path) -> None:
+    marks = reviews.with_name("marks.jsonl")
+    marks.write_text('{"text_id": "x", "spans": [[0, 1]]}\n', encoding="utf-8")
+    found = piste("evaluate", reviews, "--rationales", marks)
+    assert found.exit_code == 2
+    assert "expected the same ids" in " ".join(found.output.split())

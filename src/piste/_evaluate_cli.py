@@ -1,22 +1,21 @@
 """``piste evaluate``: how good attributions are, by the model, by people, by words, by oracles."""
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from piste import _options as option
 from piste._console import errors_as_one_line
-from piste._errors import InputError
-from piste._inputs import Inputs, read_inputs
+from piste._errors import InputError, ModelError
 from piste._setup import check_outputs, opened_model, read_context
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from piste.evaluation.rationales import Rationale
     from piste.evaluation.scorecard import Scorecard
 
 SURROGATES = ["lime", "shap", "slalom"]
@@ -70,6 +69,18 @@ LabelColumn = Annotated[
     str | None, typer.Option(help="Column of FILE with labels: compares with the words' own log-odds.")
 ]
 Lexicon = Annotated[Path | None, typer.Option(help="Words with weights, as CSV, to compare with.")]
+Favours = Annotated[
+    str | None, typer.Option(help="The target that positive weights of --lexicon speak for.")
+]
+AnnotatorsOption = Annotated[
+    str, typer.Option("--annotators", help="Whose marks count of several maps: all, any or majority.")
+]
+Absolute = Annotated[
+    bool, typer.Option("--absolute", help="Compare scores with marks without their sign.")
+]
+MetricBudget = Annotated[
+    int | None, typer.Option(help="Most model queries per text for the metrics; no limit by default.")
+]
 Oracle = Annotated[
     list[str] | None,
     typer.Option(help="Score surrogates on models with known answers: a name, or all; repeat."),
@@ -87,6 +98,10 @@ def evaluate(
     rationale_column: RationaleColumn = None,
     label_column: LabelColumn = None,
     lexicon: Lexicon = None,
+    favours: Favours = None,
+    annotators: AnnotatorsOption = "all",
+    absolute: Absolute = False,
+    metric_budget: MetricBudget = None,
     oracle: Oracle = None,
     units: option.Units = "word",
     masking: option.Masking = "remove",
@@ -108,7 +123,7 @@ def evaluate(
     model_option: option.ModelOption = None,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
-    out: option.Out = None,
+    out: option.OutTables = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write a page: highlighted texts, deletion and insertion curves."),
@@ -122,6 +137,7 @@ def evaluate(
     as NAME.agreement.csv.
     """
     with errors_as_one_line():
+        from piste._references import Asked, read_references
         from piste.evaluation.explaining import explain
         from piste.evaluation.explanations import read_attributions
         from piste.evaluation.faithfulness import faithfulness
@@ -133,18 +149,23 @@ def evaluate(
             _score_oracles(oracle, surrogate or [*SURROGATES, "interactions"], budget, seed, out, quiet)
             return
         if source is None:
-            raise InputError(
-                "Got nothing to evaluate; expected a text, a file of texts, or --oracle all."
-            )
-        beside = [out.with_suffix(f".{part}") for part in BESIDE] if out else []
+            raise InputError("Got nothing to evaluate; expected texts, or --oracle all.")
         read = [source, context_file, store, attributions, rationales, lexicon]
-        check_outputs(read, [out, *beside, html])
+        check_outputs(read, [out, html, *_beside(out)])
         if html is not None and attributions is not None:
             raise InputError("Got --html with --attributions; expected texts that are explained here.")
-        inputs, marks = _inputs_and_marks(
-            source, rationales, rationale_column, label_column, (text_column, id_column)
-        )
-        context = read_context(context_file)
+        marks = (rationales, rationale_column, annotators, absolute)
+        asked = Asked(*marks, label_column, lexicon, favours)
+        references = read_references(source, text_column, id_column, asked)
+        inputs = references.inputs
+        asking: dict[str, Any] = {
+            "masking": masking,
+            "context": read_context(context_file),
+            "batch_size": batch_size,
+            "seed": seed,
+            "store": store,
+            "text_ids": inputs.text_ids,
+        }
         box = opened_model(
             model,
             base_url=base_url,
@@ -164,20 +185,15 @@ def evaluate(
                     inputs.texts,
                     surrogates=surrogate or SURROGATES,
                     units=units,
-                    masking=masking,
                     budget=budget,
                     target=target,
                     space=space,
-                    context=context,
-                    batch_size=batch_size,
-                    seed=seed,
-                    store=store,
                     progress=progress,
                     confidence=confidence,
-                    text_ids=inputs.text_ids,
+                    **asking,
                 )
                 table = study.attributions
-        tables = _by_reference(table, inputs, marks, label_column, lexicon, seed)
+        tables = references.tables(table, seed)
         if chosen := _without_none(metric, METRICS):
             with nullcontext() if quiet else stderr_progress("Measuring texts") as progress:
                 measured = faithfulness(
@@ -185,80 +201,56 @@ def evaluate(
                     inputs.texts,
                     table,
                     metrics=[
-                        Curve(name, keep_points=True) if name in CURVES else name for name in chosen
+                        Curve(each, keep_points=True) if each in CURVES else each for each in chosen
                     ],
-                    masking=masking,
                     baselines=_without_none(baseline, BASELINES),
-                    rationales=marks,
-                    context=context,
-                    batch_size=batch_size,
-                    seed=seed,
-                    store=store,
-                    text_ids=inputs.text_ids,
+                    rationales=references.marks,
+                    budget=metric_budget,
                     progress=progress,
+                    **asking,
                 )
             tables.insert(0, measured)
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
         if html is not None and study is not None:
             study.to_html(html, curves=card.curves())
-        _give(card, table, out, quiet)
+        about = {"model": box.fingerprint, "metrics": chosen, "masking": masking, "seed": seed}
+        about["explanation"] = "read" if study is None else study.meta
+        about["references"] = {name: str(value) for name, value in asdict(asked).items()}
+        _give(card, table, out, quiet, about)
 
 
-def _give(card: "Scorecard", table: "pd.DataFrame", out: Path | None, quiet: bool) -> None:
+def _give(
+    card: "Scorecard", table: "pd.DataFrame", out: Path | None, quiet: bool, about: dict[str, object]
+) -> None:
     """Files and the table of medians."""
     from piste.evaluation.agreement import method_agreement
-    from piste.evaluation.export import csv_text, write_files
+    from piste.evaluation.export import csv_text, json_text, meta_path, write_files
+    from piste.evaluation.provenance import versions
     from piste.evaluation.scorecard_report import scorecard_report
 
     if out is not None:
         card.to_csv(out)
-        write_files({out.with_suffix(".agreement.csv"): csv_text(method_agreement(table)).encode()})
+        agreement = csv_text(method_agreement(table)).encode()
+        write_files(
+            {
+                out.with_suffix(".agreement.csv"): agreement,
+                meta_path(out): json_text(
+                    {"command": "evaluate", **about, "versions": versions()}
+                ).encode(),
+            }
+        )
     if not quiet:
         Console().print(scorecard_report(card))
+    if card.table["value"].isna().all():
+        raise ModelError(
+            f"Got no value from any metric; the first says {card.table['status'].iloc[0]!r}. Every row says "
+            "why."
+        )
 
 
-def _by_reference(
-    table: "pd.DataFrame",
-    inputs: Inputs,
-    marks: "list[Rationale] | None",
-    label_column: str | None,
-    lexicon: Path | None,
-    seed: int,
-) -> "list[pd.DataFrame]":
-    """Agreement with people's marks, with the words of each label, with a lexicon, as far as given."""
-    from piste.evaluation.agreement import lexicon_agreement, rationale_agreement
-    from piste.evaluation.lexicons import naive_bayes_log_odds, read_lexicon
-
-    tables = []
-    if marks is not None:
-        tables.append(rationale_agreement(table, marks, seed=seed))
-    if label_column is not None:
-        weights = naive_bayes_log_odds(inputs.texts, inputs.columns[label_column])
-        tables.append(lexicon_agreement(table, weights, name="naive Bayes"))
-    if lexicon is not None:
-        tables.append(lexicon_agreement(table, read_lexicon(lexicon), name=lexicon.name))
-    return tables
-
-
-def _inputs_and_marks(
-    source: str,
-    rationales: Path | None,
-    rationale_column: str | None,
-    label_column: str | None,
-    columns: tuple[str, str | None],
-) -> "tuple[Inputs, list[Rationale] | None]":
-    """The texts, and what people marked in them; a file of marks can hold the texts itself."""
-    from piste.evaluation.rationales import marked, read_rationales
-
-    others = [name for name in (rationale_column, label_column) if name is not None]
-    marks = None if rationales is None else read_rationales(rationales)
-    if marks and Path(source) == rationales and not others and marks[0].text:
-        return Inputs([each.text for each in marks], [each.text_id for each in marks]), marks
-    inputs = read_inputs(source, *columns, others)
-    if rationale_column is not None:
-        fields = zip(inputs.text_ids, inputs.texts, inputs.columns[rationale_column], strict=True)
-        marks = [marked(*each) for each in fields]
-    return inputs, marks
+def _beside(out: Path | None) -> list[Path]:
+    """The files that come with it."""
+    return [] if out is None else [out.with_suffix(f".{part}") for part in BESIDE]
 
 
 def _without_none(given: list[str] | None, usual: list[str]) -> list[str]:

@@ -65,7 +65,7 @@ def fidelity(
     model_option: option.ModelOption = None,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
-    out: option.Out = None,
+    out: option.OutTables = None,
     plot: Plot = None,
     quiet: option.Quiet = False,
 ) -> None:

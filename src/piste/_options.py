@@ -75,6 +75,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take,
 TextColumn = Annotated[str, typer.Option(help="Column of FILE that holds the texts.")]
 IdColumn = Annotated[str | None, typer.Option(help="Column of FILE that names the texts.")]
 Out = Annotated[Path | None, typer.Option(help="Write attributions as CSV, provenance as .meta.json.")]
+OutTables = Annotated[
+    Path | None,
+    typer.Option(help="Write the table as CSV; medians, tests and provenance beside it."),
+]
 Json = Annotated[Path | None, typer.Option(help="Write attributions and provenance as JSON.")]
 Html = Annotated[
     Path | None, typer.Option(help="Write a stand-alone page: highlighted texts and all numbers.")
