@@ -11,6 +11,7 @@ from piste._errors import InputError, ModelError
 _logger = logging.getLogger(__name__)
 
 MILLION = 1_000_000
+_KEPT = "Where there is a store it has what was answered."
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class Gate:
         self._halted = Event()
         self._refusal: str | None = None
         self._usage = Usage()
-        self._reserved = 0.0
+        self._reserved, self._n_reserved = 0.0, 0
         self._deadline: float | None = None
         self._next_request = self._next_tokens = float("-inf")
 
@@ -168,6 +169,7 @@ class Gate:
             if self._deadline is None and self.limits.max_seconds is not None:
                 self._deadline = self._clock() + self.limits.max_seconds
             self._reserved += self.limits.tariff.of(tokens)
+            self._n_reserved += 1
             start = max(self._clock(), self._next_request, self._next_tokens)
             if self.limits.rpm is not None:
                 self._next_request = start + 60 / self.limits.rpm
@@ -185,7 +187,10 @@ class Gate:
         """Exchange a request's reservation for what it used; None where the server did no work."""
         tariff = self.limits.tariff
         with self._lock:
-            self._reserved -= tariff.of(reserved)
+            self._n_reserved -= 1
+            # Sums and differences leave rounding errors; what is under way never costs less than nothing.
+            left = self._reserved - tariff.of(reserved)
+            self._reserved = max(left, 0.0) if self._n_reserved else 0.0
             if billed is not None:
                 self._usage = replace(
                     self._usage,
@@ -233,8 +238,8 @@ class Gate:
         if self.limits.max_cost is not None and spent + cost > self.limits.max_cost:
             raise ModelError(
                 f"The cost budget of {self.limits.max_cost:g} is spent: {self._usage.cost:.6g} so far, "
-                f"{self._reserved:.6g} under way, about {cost:.6g} for the next request. What was "
-                "answered is kept; raise max_cost to go on."
+                f"{self._reserved:.6g} under way, about {cost:.6g} for the next request. Raise "
+                f"max_cost to go on. {_KEPT}"
             )
 
     def _is_late(self, seconds: float) -> bool:
@@ -242,8 +247,8 @@ class Gate:
 
     def _out_of_time(self) -> str:
         return (
-            f"The time budget of {self.limits.max_seconds:g} seconds is spent. What was answered is "
-            "kept; raise max_seconds to go on."
+            f"The time budget of {self.limits.max_seconds:g} seconds is spent. Raise max_seconds to go on. "
+            f"{_KEPT}"
         )
 
 

@@ -39,6 +39,20 @@ def test_costs_under_way_count(waits: list[float]) -> None:
     gate.enter(Tokens(0, 0))
 
 
+def test_nothing_under_way_costs_nothing() -> None:
+    gate = Gate(Limits(price=Price(input=1e6), max_cost=1))
+    first, second = Tokens(0.1, 0), Tokens(0.3, 0)
+    gate.enter(first)
+    gate.enter(second)
+    gate.leave(first, None)
+    gate.leave(second, None)
+    # In floating point a + b - a - b is not 0 here.
+    a, b = gate.limits.tariff.of(first), gate.limits.tariff.of(second)
+    assert a + b - a - b != 0
+    with pytest.raises(ModelError, match="0 so far, 0 under way"):
+        gate.enter(Tokens(2, 0))
+
+
 def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     gate = Gate(Limits(rpm=1, max_seconds=5), clock=lambda: 0.0)
     gate.enter(Tokens(0, 0))
