@@ -52,8 +52,10 @@ def export(store: AnswerStore, path: str | os.PathLike[str]) -> int:
             table.to_parquet(temporary, engine="pyarrow", index=False)
         os.replace(temporary, path)
     except (OSError, ValueError) as error:  # the latter: half a character, which Parquet cannot hold
+        reason = getattr(error, "strerror", None) or error
+        why = str(reason).replace(str(temporary), str(path))  # nobody asked for that name
         raise InputError(
-            f"Got {error} when writing '{path}'; expected an existing, writable folder. Choose another "
+            f"Got {why} when writing '{path}'; expected an existing, writable folder. Choose another "
             "path, or .csv for texts with lone surrogates."
         ) from error
     finally:

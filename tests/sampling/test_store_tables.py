@@ -235,8 +235,15 @@ def test_places_that_cannot_be_used(store: AnswerStore, tmp_path: Path) -> None:
         export(store, tmp_path / "answers.txt")
     with pytest.raises(InputError, match=r"when reading .*missing\.csv'"):
         load(tmp_path / "missing.csv", store)
-    with pytest.raises(InputError, match=r"when writing .*; expected an existing, writable folder"):
-        export(store, tmp_path / "missing" / "answers.csv")
+    for name in ("answers.csv", "answers.parquet"):
+        if name.endswith("csv") or importlib.util.find_spec("pyarrow"):
+            missing = tmp_path / "missing" / name
+            with pytest.raises(
+                InputError, match=r"when writing .*; expected an existing, writable folder"
+            ) as error:
+                export(store, missing)
+            assert f".{name}." not in str(error.value)  # the file that is moved there at the end
+            assert f"'{missing}'" in str(error.value)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match="when writing"):
         export(store, tmp_path / "folder.csv")
