@@ -1,7 +1,6 @@
 """``piste evaluate``: how good attributions are, by the model, by people, by words, by oracles."""
 
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,9 +152,9 @@ def evaluate(
         read = [source, context_file, store, attributions, rationales, lexicon]
         check_outputs(read, [out, html, *_beside(out)])
         if html is not None and attributions is not None:
-            raise InputError("Got --html with --attributions; expected texts that are explained here.")
-        marks = (rationales, rationale_column, annotators, absolute)
-        asked = Asked(*marks, label_column, lexicon, favours)
+            raise InputError("Got --html with --attributions; expected texts to be explained.")
+        people = (rationales, rationale_column, annotators, absolute)
+        asked = Asked(*people, label_column, lexicon, favours)
         references = read_references(source, text_column, id_column, asked)
         inputs = references.inputs
         asking: dict[str, Any] = {
@@ -211,11 +210,10 @@ def evaluate(
                 )
             tables.insert(0, measured)
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
+        about = {"model": box.fingerprint, "metrics": chosen, "masking": masking, "seed": seed}
+        about |= {"references": asked.plain(), "explanation": None if study is None else study.meta}
         if html is not None and study is not None:
             study.to_html(html, curves=card.curves())
-        about = {"model": box.fingerprint, "metrics": chosen, "masking": masking, "seed": seed}
-        about["explanation"] = "read" if study is None else study.meta
-        about["references"] = {name: str(value) for name, value in asdict(asked).items()}
         _give(card, table, out, quiet, about)
 
 

@@ -1,6 +1,6 @@
 """What ``piste evaluate`` compares attributions with, besides the model: people, labels, words."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -37,6 +37,13 @@ class Asked:
     label_column: str | None = None
     lexicon: Path | None = None
     favours: str | None = None
+
+    def plain(self) -> dict[str, object]:
+        """As JSON can hold it."""
+        return {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in asdict(self).items()
+        }
 
 
 @dataclass(frozen=True)
