@@ -167,8 +167,8 @@ def read_rationales(path: str | PathLike[str], *, annotators: Annotators = "all"
             found.append(_rationale(row, str(number), annotators))
         except (InputError, ValueError, TypeError, KeyError) as error:
             raise InputError(
-                f"Got {error} in row {number + 1} of {path.name}; expected 'spans' such as [[0, 4]], "
-                "'flags' such as [0, 1], or 'tokens' and 'maps'."
+                f"Got {_got(error)} in row {number + 1} of {path.name}; expected 'spans' such as [[0, 4]], "
+                "start before end, 'flags' such as [0, 1], or 'tokens' and 'maps'."
             ) from error
     names = [each.text_id for each in found]
     if not found or len(set(names)) < len(names):
@@ -201,9 +201,15 @@ def marked(text_id: str, text: str, value: object) -> Rationale:
         return _rationale(row, text_id, "all")
     except (InputError, ValueError, TypeError) as error:
         raise InputError(
-            f"Got {error} as the marks of text {text_id!r}; expected spans such as [[0, 4]], or a 0 or 1 "
-            "for each unit."
+            f"Got {_got(error).removesuffix(f' of text {text_id!r}')} as the marks of text {text_id!r}; "
+            "expected spans such as [[0, 4]], start before end, or a 0 or 1 for each unit."
         ) from error
+
+
+def _got(error: Exception) -> str:
+    """What an error is about, to be told in a sentence of its own."""
+    what = str(error).removeprefix("Got ").partition("; expected")[0]
+    return f"no {what}" if isinstance(error, KeyError) else what
 
 
 def _rows(path: Path) -> list[Row]:
@@ -234,6 +240,8 @@ def _rationale(row: Row, number: str, annotators: Annotators) -> Rationale:
     )
     if "spans" in row:
         pairs = [_parsed(span) for span in _parsed(row["spans"])]
+        if wrong := [pair for pair in pairs if len(pair) != 2]:
+            raise InputError(f"the span {wrong[0]}")
         return replace(about, spans=tuple((int(start), int(end)) for start, end in pairs))
     if "tokens" not in row:
         return replace(about, spans=None, flags=tuple(_flags(row["flags"]).tolist()))
@@ -249,7 +257,10 @@ def _rationale(row: Row, number: str, annotators: Annotators) -> Rationale:
 
 def _parsed(value: object) -> list[Any]:
     """A list as it is, or as JSON in a field of a table."""
-    listed = json.loads(value) if isinstance(value, str) else value
+    try:
+        listed = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InputError(f"{value!r:.60}, which is no list") from error
     if not isinstance(listed, list):
         raise InputError(f"{value!r}, which is no list")
     return listed

@@ -86,7 +86,7 @@ def test_tables(content: str, tmp_path: Path) -> None:
         (["{"], "expected one JSON object a line"),
         (["[1]"], "no object"),
         ([], "Got 0 rationales"),
-        ([{"text": "a"}], "Got 'flags' in row 1 of r.jsonl"),
+        ([{"text": "a"}], "Got no 'flags' in row 1 of r.jsonl"),
         ([{"spans": [[0, 1]]}, {"spans": [[1, 1]]}], r"the span \(1, 1\).* in row 2"),
         ([{"spans": [[0, 1, 2]]}], "in row 1"),
         ([{"spans": "none"}], "in row 1"),
@@ -125,10 +125,34 @@ def test_fields_of_a_table(field: object, spans: object, flags: object) -> None:
     assert (found.text_id, found.text, found.spans, found.flags) == ("x", "good film", spans, flags)
 
 
-@pytest.mark.parametrize("field", ["good", "[[1]]", "[[4, 2]]", "[1, 2]", "[[0, 4"])
-def test_fields_that_are_none(field: str) -> None:
-    with pytest.raises(InputError, match="as the marks of text 'x'"):
+@pytest.mark.parametrize(
+    ("field", "got"),
+    [
+        ("good", "flags 'good', which are not all 0 or 1"),
+        ("[[1]]", "the span [1]"),
+        ("[[5, 0]]", "the span (5, 0)"),
+        ("[1, 2]", "flags '[1, 2]', which are not all 0 or 1"),
+        ("[[0, 4", "'[[0, 4', which is no list"),
+    ],
+)
+def test_fields_that_are_none(field: str, got: str) -> None:
+    with pytest.raises(InputError) as error:
         marked("x", "good film", field)
+    assert str(error.value) == (
+        f"Got {got} as the marks of text 'x'; expected spans such as [[0, 4]], start before end, or a 0 or "
+        "1 for each unit."
+    )
+
+
+def test_a_row_that_is_none_is_told_in_one_sentence(tmp_path: Path) -> None:
+    for row, got in (
+        ({"spans": [[5, 0]]}, "the span (5, 0) of text '0'"),
+        ({"text": "a"}, "no 'flags'"),
+    ):
+        with pytest.raises(InputError) as error:
+            read_rationales(written(tmp_path, row))
+        assert str(error.value).startswith(f"Got {got} in row 1 of ")
+        assert str(error.value).count("Got") == str(error.value).count("expected") == 1
 
 
 @pytest.mark.parametrize(
