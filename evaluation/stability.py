@@ -9,6 +9,7 @@ import pandas as pd
 from piste._errors import InputError, PisteError
 from piste._typing import FloatArray
 from piste.evaluation.asking import explained_units, text_generator
+from piste.evaluation.checks import check_whole
 from piste.evaluation.explanations import Explanation, Span, explanations, texts_by_id
 from piste.evaluation.perturbation import max_sensitivity
 from piste.evaluation.rationales import Rationale, unit_flags
@@ -68,7 +69,8 @@ def stability(
     Raises
     ------
     InputError
-        If a number is below 0, attributions cannot be read, or a rationale does not fit its text.
+        If a number is below 0, ``explain`` is no function or gives no table of attributions, or a rationale
+        does not fit its text.
 
     References
     ----------
@@ -82,10 +84,13 @@ def stability(
     >>> stability(lengths, "a good film")[["metric", "value", "n_others"]].values.tolist()
     [['seed sensitivity', 0.0, 5], ['removal sensitivity', 0.0, 3]]
     """
-    if n_seeds < 0 or n_removals < 0:
+    if not callable(explain):
         raise InputError(
-            f"Got n_seeds={n_seeds}, n_removals={n_removals}; expected at least 0 of each."
+            f"Got explain of type {type(explain).__name__}; expected a function of texts and a seed: lambda "
+            "texts, seed: piste.explain(model, texts, seed=seed).attributions."
         )
+    for number, value in {"n_seeds": n_seeds, "n_removals": n_removals, "seed": seed}.items():
+        check_whole(number, value)
     named = texts_by_id(texts, text_ids)
     listed = list(named.values())
     first = _by_position(explain(listed, seed), listed)
@@ -111,6 +116,10 @@ def stability(
 
 def _by_position(table: pd.DataFrame, texts: Sequence[Text]) -> list[dict[Key, Explanation]]:
     """The explanations of each text, by target, surrogate and kind."""
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(
+            f"Got a {type(table).__name__} from explain; expected its table: return study.attributions."
+        )
     found: list[dict[Key, Explanation]] = [{} for _ in texts]
     names = {str(position): position for position in range(len(texts))}
     for each in explanations(table, names):

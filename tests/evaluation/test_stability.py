@@ -121,6 +121,25 @@ def test_numbers_are_checked() -> None:
         stability(lambda *_: pd.DataFrame({"text_id": ["x"], "token": ["a"], "score": [1.0]}), "a")
 
 
+@pytest.mark.parametrize(
+    ("explain", "options", "message"),
+    [
+        ("slalom", {}, "explain of type str; expected a function"),
+        (
+            lambda *_: [1.0],
+            {},
+            "Got a list from explain; expected its table: return study.attributions",
+        ),
+        (lambda *_: None, {}, "Got a NoneType from explain"),
+        (explainer(lambda *_: 1.0), {"n_seeds": 1.5}, r"n_seeds=1\.5; expected a whole number"),
+        (explainer(lambda *_: 1.0), {"seed": -1}, "seed=-1"),
+    ],
+)
+def test_what_explains_nothing_is_refused(explain: Any, options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        stability(explain, "a", **options)
+
+
 def test_exact_explanations_do_not_depend_on_the_seed() -> None:
     """All masks of a short text are asked, so Shapley values are exact; fewer masks leave noise."""
 
