@@ -11,7 +11,7 @@ import pandas as pd
 
 from piste._errors import InputError, PisteError
 from piste._typing import BoolArray, FloatArray
-from piste.evaluation.asking import explained_units, text_generator
+from piste.evaluation.asking import PARTIAL, cuts_words, explained_units, text_generator
 from piste.evaluation.erasure import bin_sizes, tied_at
 from piste.evaluation.explanations import IMPORTANCE, Explanation, explanations
 from piste.evaluation.lexicons import Lexicon
@@ -78,7 +78,8 @@ def rationale_agreement(
     -------
     pandas.DataFrame
         Columns `COLUMNS` and ``n_units``, ``n_marked``. A document of one class (nothing or everything
-        marked) has NaN and a status that begins with ``undefined``, and is to be counted, not averaged.
+        marked) has NaN and a status that begins with ``undefined``, and is to be counted, not averaged;
+        ``ties`` and ``partial word`` as in `piste.evaluation.faithfulness`.
 
     Raises
     ------
@@ -143,10 +144,11 @@ def _rationale_rows(
     values = ranking_agreement(flags, scores) | token_agreement(flags, chosen)
     values |= span_agreement(unit_runs(cast("Rationale", rationale), units), runs(chosen))
     tied = choice.threshold is None and tied_at(scores, np.array([flags.sum()]))[0]
+    noted = [PARTIAL] if cuts_words(each, units) else []
     return [
         about
         | {"metric": name, "value": value}
-        | {"status": TIES if tied and name not in RANKING else OK}
+        | {"status": "; ".join([*noted, *([TIES] if tied and name not in RANKING else [])]) or OK}
         for name, value in values.items()
     ]
 

@@ -20,6 +20,9 @@ from piste.sampling.records import Query, Text, Units
 from piste.sampling.segment import segment
 from piste.sampling.store import AnswerStore
 
+PARTIAL = "partial word"
+"""The flag of a text in which a token starts or ends inside a word."""
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -97,12 +100,33 @@ def explained_units(
     Raises
     ------
     InputError
-        If they do not fit the text.
+        If they do not fit the text; the message names it.
 
     >>> bad = Explanation("0", "", "lime", "score", "", None, ("film", "bad"), np.array([0.0, 1.0]))
     >>> explained_units(bad, "A film, bad.").starts.tolist()
     [2, 8]
     """
+    try:
+        return _units(explanation, text, model, context)
+    except InputError as error:
+        raise InputError(f"In the attributions of text {explanation.text_id!r}: {error}") from error
+
+
+def cuts_words(explanation: Explanation, units: Units) -> bool:
+    """Whether a token that was given without its offsets starts or ends inside a word, as "grippin" does.
+
+    >>> part = Explanation("0", "", "lime", "score", "", None, ("grippin",), np.array([1.0]))
+    >>> cuts_words(part, explained_units(part, "A gripping film."))
+    True
+    """
+    if explanation.spans is not None:
+        return False
+    words = segment(units.text)
+    edges = np.concatenate([units.starts, units.ends])[:, None]
+    return bool(((words.starts < edges) & (edges < words.ends)).any())
+
+
+def _units(explanation: Explanation, text: Text, model: BlackBox | None, context: str | None) -> Units:
     pair = isinstance(text, tuple)
     if explanation.spans is not None:
         given = explanation.spans if pair else [span[1:] for span in explanation.spans]
@@ -114,6 +138,7 @@ def explained_units(
             "Got attributions without start and end for a pair of texts; expected 'segment', 'start' "
             "and 'end' of each unit."
         )
+    _refuse_unfound(explanation.tokens, text)
     units = segment(text, lambda _: explanation.tokens, model=model, context=context)
     if units.n_units != len(explanation.scores):
         raise InputError(
@@ -121,6 +146,20 @@ def explained_units(
             "expected one each. Leave blank tokens out, or give 'start' and 'end'."
         )
     return units
+
+
+def _refuse_unfound(tokens: Sequence[str], text: str) -> None:
+    """An error where a token is not in the text after those before it."""
+    position = 0
+    for token in filter(str.strip, tokens):
+        start = text.find(token, position)
+        if start < 0 and text.strip():
+            raise InputError(
+                f"Got the token {token!r}, not found in {text[position : position + 40]!r}; expected exact "
+                "pieces of the text in reading order. Sort the rows, undo changes of case and marks such as "
+                "'##', or give 'start' and 'end'."
+            )
+        position = start + len(token)
 
 
 def text_generator(seed: int, text: Text, use: str) -> np.random.Generator:

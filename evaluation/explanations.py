@@ -11,6 +11,7 @@ import pandas as pd
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.evaluation.checks import check_attributions
 from piste.evaluation.inputs import listed_texts, text_names
 from piste.sampling.records import Text
 
@@ -146,8 +147,9 @@ def checked_attributions(table: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If a needed column is missing, or an entry is no number.
+        If it is no table, a needed column is missing, or an entry is no number.
     """
+    check_attributions(table)
     if "surrogate" not in table and "method" in table:
         table = table.rename(columns={"method": "surrogate"})
     spans = {"start", "end"} <= set(table.columns)

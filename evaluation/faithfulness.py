@@ -13,8 +13,9 @@ from scipy.special import logit
 
 from piste._errors import InputError, PisteError
 from piste._typing import BoolArray, FloatArray
-from piste.evaluation.asking import Asking, asking, explained_units, text_generator
+from piste.evaluation.asking import PARTIAL, Asking, asking, cuts_words, explained_units, text_generator
 from piste.evaluation.baselines import add_baselines
+from piste.evaluation.checks import check_attributions, check_whole
 from piste.evaluation.erasure import human_size
 from piste.evaluation.explanations import IMPORTANCE, Explanation, explanations, texts_by_id
 from piste.evaluation.measures import BUILT_IN, TIES, Answered, Erasure, Measure, Value, chosen_measures
@@ -105,8 +106,9 @@ def faithfulness(  # noqa: PLR0913 - the one place where every option of a run i
         is ``ok``, or what to know: ``error: …`` and ``undefined: …`` (no value), ``constant model``
         (no masked text of this
         text changes the answer), ``ties`` (another order of equal scores might change the value),
-        ``clipped`` (a probability of 0 or 1 was clipped before it became log-odds), several joined by
-        ``; ``.
+        ``clipped`` (a probability of 0 or 1 was clipped before it became log-odds), ``partial word`` (a
+        token, given without offsets, starts or ends inside a word: a subword, or a slip), several joined
+        by ``; ``.
 
     Raises
     ------
@@ -128,6 +130,8 @@ def faithfulness(  # noqa: PLR0913 - the one place where every option of a run i
     >>> found[["setting", "value", "status"]].tail(2).round(3).values.tolist()
     [['0.5', 0.5, 'ok'], ['aopc', 0.5, 'ok']]
     """
+    check_attributions(attributions)
+    check_whole("seed", seed)
     named = texts_by_id(texts, text_ids)
     measures = chosen_measures(metrics)
     spaces = (space,) if isinstance(space, str) else tuple(space)
@@ -207,6 +211,7 @@ class _Job:
     scores: FloatArray
     masks: BoolArray
     queries: list[Query]
+    partial: bool
 
 
 @dataclass(frozen=True)
@@ -246,13 +251,14 @@ class _Work:
         if explanation.undefined:
             return []
         units = self.model.units(explanation, self.text)
+        partial = cuts_words(explanation, units)
         scores = explanation.scores[units.seen]
         whole = np.ones((1, len(scores)), dtype=np.bool_)
         jobs = []
         for measure in measures:
             masks = measure.masks(scores, text_generator(self.seed, self.text, measure.name))
             queries = self.model.queries(units, np.concatenate([whole, masks]))
-            jobs.append(_Job(explanation, measure, scores, masks, queries))
+            jobs.append(_Job(explanation, measure, scores, masks, queries, partial))
         return jobs
 
     def _measured(self, jobs: Sequence[_Job]) -> list[Row]:
@@ -316,6 +322,8 @@ def _job_rows(job: _Job, asked: _Asked, rows: slice) -> list[Row]:
         flags.append(CONSTANT)
     if asked.clipped and (np.abs(answers) >= -logit(EPSILON) * (1 - _ROUNDING)).any():
         flags.append(CLIPPED)
+    if job.partial:
+        flags.append(PARTIAL)
     return [
         explanation.key
         | {"target": asked.label, "metric": job.measure.name, "setting": each.setting}

@@ -171,6 +171,13 @@ def test_tokens_are_found_in_the_rationales_text() -> None:
     assert by_metric(rationale_agreement(table([4, 1, 2, 3]), [bare]))["roc_auc"] == (1, "ok")
 
 
+def test_a_token_that_is_part_of_a_word_is_flagged() -> None:
+    tokens = pd.DataFrame({"token": ["goo", "bad", "film"], "score": [1.0, 1.0, 0.0]})
+    found = by_metric(rationale_agreement(tokens, [FIRST]))
+    assert found["roc_auc"] == (0.75, "partial word")
+    assert found["token_f1"][1] == "partial word; ties"
+
+
 # Lexicons -------------------------------------------------------------------------------------------
 
 WEIGHTS = {"good": 2.0, "bad": -3.0, "film": 0.1, "now": 0.0}

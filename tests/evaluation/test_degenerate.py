@@ -173,13 +173,18 @@ CASES = {
     "a token that is not there": Case(
         "good film",
         (0.1, 0),
-        everywhere("error: Got the unit 'bad', not found"),
+        everywhere("error: In the attributions of text 'own': Got the token 'bad', not found"),
         tokens=("good", "bad"),
     ),
     "a target that is none": Case(
         "good film", (0.1, 0), everywhere("error: Got target='yes'; expected one of"), target="yes"
     ),
-    "a blank text": Case(" ", (0.1,), everywhere("error: Got an empty text"), tokens=("good",)),
+    "a blank text": Case(
+        " ",
+        (0.1,),
+        everywhere("error: In the attributions of text 'own': Got an empty text"),
+        tokens=("good",),
+    ),
 }
 
 

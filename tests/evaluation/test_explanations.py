@@ -1,6 +1,7 @@
 """Attributions from anywhere: files, defaults, failures, units in their text, refusals."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 import piste
 from piste._errors import InputError
-from piste.evaluation.asking import explained_units
+from piste.evaluation.asking import cuts_words, explained_units
 from piste.evaluation.explanations import (
     checked_attributions,
     explanations,
@@ -109,10 +110,46 @@ def test_tokens_are_found_in_their_order() -> None:
         (9, 12),
         (14, 18),
     ]
-    with pytest.raises(InputError, match="not found"):
+    with pytest.raises(InputError, match="of text '0': Got the token 'good', not found") as error:
         explained_units(explanations(table)[0], "good bad")
+    assert "function" not in str(error.value)  # there is a table, and no function
     with pytest.raises(InputError, match="pair of texts"):
         explained_units(explanations(table)[0], ("good", "bad good"))
+
+
+def test_units_that_do_not_fit_name_their_text() -> None:
+    overlapping = pd.DataFrame({"text_id": "t7", "start": [0, 3], "end": [5, 8], "score": [1.0, 2.0]})
+    with pytest.raises(InputError, match="attributions of text 't7': Got overlapping"):
+        explained_units(explanations(overlapping)[0], "good film")
+    beyond = overlapping.assign(start=[0, 5], end=[4, 99])
+    with pytest.raises(InputError, match="attributions of text 't7': Got a unit outside"):
+        explained_units(explanations(beyond)[0], "good film")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "partial"),
+    [
+        (["grippin", "film"], "A gripping film.", True),
+        (["gripping", "ilm"], "A gripping film.", True),
+        (["gripping", "film."], "A gripping film.", False),
+        (["good-hearted", "it's"], "good-hearted, it's", False),
+        (["电", "影"], "好电影", False),
+        (["a gripping", "film"], "a gripping film", False),
+    ],
+)
+def test_tokens_that_cut_words_are_seen(tokens: list[str], text: str, partial: bool) -> None:
+    table = pd.DataFrame({"token": tokens, "score": np.arange(len(tokens))})
+    (each,) = explanations(table)
+    units = explained_units(each, text)
+    assert cuts_words(each, units) == partial
+    table["start"], table["end"] = units.starts, units.ends
+    assert not cuts_words(explanations(table)[0], units)  # whoever gives offsets means them
+
+
+@pytest.mark.parametrize("table", ["a.csv", None, [1.0]])
+def test_what_is_no_table_is_refused(table: Any) -> None:
+    with pytest.raises(InputError, match=r"expected a table: .*read_attributions\(path\)"):
+        explanations(table)
 
 
 def test_blank_tokens_are_refused() -> None:

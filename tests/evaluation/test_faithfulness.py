@@ -302,6 +302,26 @@ def test_attributions_of_unknown_texts_are_refused() -> None:
         faithfulness(Additive(), TEXT, table(text_id="x"))
 
 
+def test_a_token_that_is_part_of_a_word_is_flagged() -> None:
+    part = pd.DataFrame({"token": ["goo", "film"], "score": [0.2, 0.1]})
+    found = faithfulness(Additive(), "a good film", part, metrics="deletion")
+    assert found["value"].notna().all()
+    assert found["status"].str.contains("partial word").all()
+    whole = faithfulness(Additive(), "a good film", part.assign(token=["good", "film"]))
+    assert not whole["status"].str.contains("partial word").any()
+
+
+def test_what_is_no_table_is_refused_before_the_model_is_asked() -> None:
+    def untouched(texts: list[str]) -> list[float]:
+        raise AssertionError(texts)
+
+    for baselines in ((), ("random",)):
+        with pytest.raises(InputError, match=r"type str; .*read_attributions\(path\)"):
+            faithfulness(untouched, TEXT, "a.csv", baselines=baselines)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seed=-1"):
+        faithfulness(untouched, TEXT, table(), seed=-1)
+
+
 def test_a_text_without_attributions_is_counted() -> None:
     found = faithfulness(Additive(), [TEXT, "another"], table(), metrics="deletion")
     assert found[found["text"] == "1"]["status"].unique().tolist() == ["error: no attributions"]
