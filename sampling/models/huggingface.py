@@ -364,12 +364,14 @@ def _tokenizer_state(tokenizer: "PreTrainedTokenizerBase") -> str:
 def _evaluating(model: "torch.nn.Module") -> Iterator[None]:
     """Dropout off, then every module's own flag as it was."""
     flags = [(module, module.training) for module in model.modules()]
-    model.eval()
+    if any(training for _, training in flags):  # else torch would take milliseconds to change nothing
+        model.eval()
     try:
         yield
     finally:
         for module, training in flags:
-            module.training = training
+            if module.training != training:
+                module.training = training
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
