@@ -80,7 +80,7 @@ def _law_table(study: FidelityStudy, law: str) -> list[str]:
         queries = "" if baseline else str(row["budget"])
         name = METHODS.get(row["surrogate"], row["surrogate"])
         ratio, r2 = (_cell(row, column) for column in ("ratio", "r2"))
-        lines.append(f"| {name} | {queries} | {ratio} | {r2} | {row['n'] - row['n_undefined']} |")
+        lines.append(f"| {name} | {queries} | {ratio} | {r2} | {row['n_mse']} |")
     return lines
 
 
