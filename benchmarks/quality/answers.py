@@ -1,0 +1,91 @@
+"""The answers that every model of a text is fitted to and judged by, kept in files."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from piste._typing import BoolArray, FloatArray
+from piste.sampling.collect import collect
+from piste.sampling.designs import draw, with_anchors
+from piste.sampling.masking import choose_masking, render
+from piste.sampling.models.protocol import BlackBox
+from piste.sampling.segment import segment
+from piste.sampling.space import to_space
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Masks (n, n_units) and log-odds (n,) of one text, by the law that drew them."""
+
+    name: str
+    n_units: int
+    fits: Mapping[str, tuple[BoolArray, FloatArray]]
+    held_out: Mapping[str, tuple[BoolArray, FloatArray]]
+
+
+def texts_of(path: Path) -> list[str]:
+    """Texts of a file: one a line, before a tab, or JSON lines with ``text`` or ``tokens``."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if path.suffix != ".jsonl":
+        return [line.split("\t")[0] for line in lines]
+    rows = [json.loads(line) for line in lines]
+    return [row["text"] if "text" in row else " ".join(row["tokens"]) for row in rows]
+
+
+def chosen_texts(path: Path, units: tuple[int, int], n_texts: int, seed: int) -> list[str]:
+    """The first texts, in a seeded order, whose number of units lies within bounds."""
+    texts = texts_of(path)
+    order = np.random.default_rng(seed).permutation(len(texts))
+    fitting = (texts[at] for at in order if units[0] <= len(segment(texts[at]).tokens) <= units[1])
+    return [text for text, _ in zip(fitting, range(n_texts), strict=False)]
+
+
+def answered(
+    model: BlackBox, texts: list[str], config: Mapping[str, Any], folder: Path, prefix: str
+) -> Iterator[Answered]:
+    """The answers to each text; what the folder already holds is not asked again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for at, text in enumerate(texts):
+        path = folder / f"{prefix}{at:02}.npz"
+        if not path.exists():
+            arrays = _asked(model, text, config, np.random.default_rng([config["seed"], at]))
+            partial = path.with_suffix(".part.npz")
+            np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+            os.replace(partial, path)
+        with np.load(path) as kept:
+            fits = {law: (kept[f"{law} masks"], kept[f"{law}"]) for law in config["fit_designs"]}
+            held_out = {
+                law: (kept[f"held-out {law} masks"], kept[f"held-out {law}"])
+                for law in config["held_out_laws"]
+            }
+        n_units = next(iter(fits.values()))[0].shape[1]
+        yield Answered(f"{prefix}{at:02}", n_units, fits, held_out)
+
+
+def _asked(
+    model: BlackBox, text: str, config: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Held-out masks first, which no fit is given; the predicted class's log-odds."""
+    units = segment(text, "word", model=model)
+    n_units = int(units.seen.sum())
+    taken = np.repeat([[True], [False]], n_units, axis=1)
+    drawn = {}
+    for law in config["held_out_laws"]:
+        drawn[f"held-out {law}"] = draw(law, n_units, config["n_held_out"], rng, exclude=taken).masks
+        taken = np.concatenate([taken, drawn[f"held-out {law}"]])
+    for law in config["fit_designs"]:
+        drawn[law] = with_anchors(draw(law, n_units, config["budget"] - 2, rng, exclude=taken)).masks
+    masks = np.concatenate(list(drawn.values()))
+    answers = collect(model, render(units, masks, choose_masking("remove")))
+    scores = to_space(answers.values, answers.kind, "logit").scores
+    full = scores[masks.all(axis=1)][0]
+    ends = np.cumsum([len(rows) for rows in drawn.values()])[:-1]
+    of_class = np.split(scores[:, int(full.argmax())], ends)
+    return {f"{law} masks": rows for law, rows in drawn.items()} | dict(
+        zip(drawn, of_class, strict=True)
+    )

@@ -1,0 +1,105 @@
+"""The tables of docs/quality.md."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from models import LINEAR, MODELS, READABLE
+
+from piste.evaluation.paired import bootstrap_median
+
+BEST_READABLE = "best readable"
+Numbers = Mapping[str, pd.Series]
+
+
+def markdown(results: pd.DataFrame, config: Mapping[str, Any], model: str) -> str:
+    """The page: what was measured, errors of every model, ratios that were aimed at."""
+    counts = results.groupby("length", sort=False)["text"].nunique()
+    lengths = ", ".join(
+        f"{counts[name]} {name} texts of {each['units'][0]} to {each['units'][1]} units"
+        for name, each in config["lengths"].items()
+        if name in counts
+    )
+    every = ", ".join(f"{name} on every {n}th text" for name, n in config["every"].items())
+    parts = [
+        "# Fidelity at equal numbers of queries\n",
+        f"Written by `benchmarks/quality/run.py`: `{model}`, {lengths}; {config['budget']} masks to fit "
+        f"to, {config['n_held_out']} fresh ones of each law to judge by ({every}). `leverage` is what "
+        '`design="auto"` draws at these sizes. *Unexplained* is the squared error over the variance of '
+        "the held-out answers, 1 - R², its median over texts; ratios are medians over texts of the "
+        "ratio of errors on the same masks, with their 95 % bootstrap interval over texts.\n",
+    ]
+    for length in counts.index:
+        parts += [f"## {length.capitalize()} texts\n", _errors(results[results["length"] == length])]
+    parts += ["## Ratios aimed at\n", _targets(results)]
+    return "\n".join(parts) + "\n"
+
+
+def _errors(rows: pd.DataFrame) -> str:
+    settings = list(dict.fromkeys(zip(rows["fit"], rows["law"], strict=True)))
+    heads = [f"{fit} / {law}: unexplained | ratio to linear" for fit, law in settings]
+    lines = [
+        "| model | seconds | " + " | ".join(heads) + " |",
+        "| --- |" + " --- |" * (1 + 2 * len(settings)),
+    ]
+    for model in MODELS:
+        own = rows[rows["model"] == model]
+        if own.empty:
+            continue
+        cells = [f"{own['seconds'].median():.2g}"]
+        for fit, law in settings:
+            errors = _of_setting(rows, fit, law)
+            cells += [f"{errors[model].median():.3f}", _ratio(errors, model, LINEAR)]
+        lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _of_setting(rows: pd.DataFrame, fit: str, law: str) -> dict[str, pd.Series]:
+    """Errors by model, indexed by text, and the best of the readable models text by text.
+
+    The best is chosen by the held-out masks themselves, so that it is somewhat flattered.
+    """
+    chosen = rows[(rows["fit"] == fit) & (rows["law"] == law)]
+    wide = chosen.pivot_table(index="text", columns="model", values="unexplained")
+    errors = {name: wide[name].dropna() for name in wide}
+    readable = [name for name in READABLE if name in wide]
+    return errors | {BEST_READABLE: wide[readable].min(axis=1)}
+
+
+def _ratio(errors: Numbers, model: str, other: str) -> str:
+    if model not in errors or other not in errors:
+        return "–"
+    ratio = (errors[model] / errors[other]).dropna()
+    found = bootstrap_median(ratio.to_numpy())
+    return f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _targets(results: pd.DataFrame) -> str:
+    pairs = [
+        ("slalom", LINEAR, {"short": 0.75, "long": 0.75}),
+        ("slalom, heads by CV", "slalom", {}),
+        ("slalom, heads by CV", "slalom, 2 heads", {}),
+        ("slalom, heads by CV", "trees", {"short": 1.0, "long": 0.9}),
+        ("slalom, heads by CV", "ProxySPEX", {"short": 0.9, "long": 0.9}),
+        (BEST_READABLE, "trees", {"short": 1.0, "long": 0.9}),
+        (BEST_READABLE, "ProxySPEX", {"short": 0.9, "long": 0.9}),
+        ("trees", "ProxySPEX", {}),
+    ]
+    lines = [
+        "| length | fit / held out | " + " | ".join(f"{a} / {b}" for a, b, _ in pairs) + " |",
+        "| --- | --- |" + " --- |" * len(pairs),
+    ]
+    for length, rows in results.groupby("length", sort=False):
+        for fit, law in dict.fromkeys(zip(rows["fit"], rows["law"], strict=True)):
+            errors = _of_setting(rows, fit, law)
+            cells = []
+            for model, other, aims in pairs:
+                cell = _ratio(errors, model, other)
+                aim = aims.get(str(length))
+                if aim is not None and cell != "–":
+                    median = np.median((errors[model] / errors[other]).dropna())
+                    cell += f" (≤ {aim:g}: {'yes' if median <= aim else 'no'})"
+                cells.append(cell)
+            lines.append(f"| {length} | {fit} / {law} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
