@@ -50,7 +50,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         chosen all the same and ``background_importance_`` is ``-inf``.
     heads
         The model is the sum of this many SLALOMs, like a Transformer's attention heads. ``"auto"`` adds
-        heads, up to four, while five-fold cross-validation over the masks gets better; that takes some 30
+        heads, up to four, while five-fold cross-validation over the masks gets better; that takes some 50
         times as long as one head. Removal and Shapley values add up over heads; ``value_`` and
         ``importance_`` then only sum up what the heads attend to on the full text.
     shared_importance
