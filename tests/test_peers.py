@@ -77,6 +77,6 @@ def test_the_page_gives_ratios_to_piste(peers: Any) -> None:
     ]
     skipped = [cell | {"explainer": "shap Kernel", "skipped": "shap is not installed"}]
     page = peers("tables").markdown(pd.DataFrame(runs + skipped), config)
-    assert "| lime | 1000 | 6.000 | 9.000 | 3.00 (3.00 to 3.00) |" in page
-    assert "| piste slalom | 1000 | 2.000 | 9.000 | 1 |" in page
+    assert "| lime | 1000 | 6.000 | 6.00 | 9.000 | 3.00 (3.00 to 3.00) |" in page
+    assert "| piste slalom | 1000 | 2.000 | 2.00 | 9.000 | 1 |" in page
     assert "- shap Kernel on oracle: shap is not installed" in page
