@@ -147,6 +147,17 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
     return FidelityStudy(table, failures, confidence, seed, meta)
 
 
+def most_queries(budgets: int | Sequence[int], laws: Sequence[str] = DEFAULT_LAWS) -> int:
+    """The most distinct queries that a study of one text takes, repeats for noise not counted.
+
+    >>> most_queries((100, 500), ("uniform-size", "short"))
+    750
+    """
+    judging = _checked_laws(laws)
+    n_judging = sum(n * (MOST_DELETIONS if law == DELETIONS else 1) for law, n in judging.items())
+    return sum(_checked_budgets(budgets)) + n_judging
+
+
 @dataclass(frozen=True)
 class _Judged:
     """Rows of the judging masks that follow one law."""

@@ -248,6 +248,12 @@ class Study:
             rows = rows[rows["text_id"] == self.outcome(text).text_id]
         write_files({Path(path): bars_file(rows, Path(path).suffix)})
 
+    def __repr__(self) -> str:
+        """What it is of, in a line."""
+        explained = sum(1 for _ in self._explained())
+        names = ", ".join(self.options.surrogates)
+        return f"<Study of {explained} of {len(self.outcomes)} texts: {names}>"
+
     def _repr_html_(self) -> str:
         """The first text, for a notebook."""
         return compact_html(self)

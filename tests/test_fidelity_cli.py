@@ -87,3 +87,16 @@ def test_a_text_that_fails_is_named(tmp_path: Path) -> None:
     found = RUNNER.invoke(app, command)
     assert found.exit_code == 0, found.output
     assert "1 text failed; the first is text y" in found.output
+
+
+def test_a_dry_run_counts_and_asks_nothing(reviews: Path) -> None:
+    found = RUNNER.invoke(
+        app, ["fidelity", str(reviews), "--dry-run", "--budget", "60", "--law", "short"]
+    )
+    assert found.exit_code == 0, found.output
+    # 60 to fit and 50 to judge, of each of three texts
+    assert "330 model queries at most, for 3 texts; nothing was sent" in found.output
+    evaluated = RUNNER.invoke(
+        app, ["evaluate", str(reviews), "--dry-run", "--budget", "60", "--metric-budget", "40"]
+    )
+    assert "300 model queries at most" in evaluated.output

@@ -962,3 +962,8 @@ def test_progress_runs_over_all_texts() -> None:
     assert done == sorted(done)
     assert {total for _, total in seen} == {120}
     assert done[-1] <= 120
+
+
+def test_a_study_says_what_it_is_of() -> None:
+    study = piste.explain(lambda texts: [float(len(t)) for t in texts], "a film", space="raw")
+    assert repr(study) == "<Study of 1 of 1 texts: slalom>"

@@ -10,12 +10,13 @@ from rich.console import Console
 from piste import _options as option
 from piste._console import errors_as_one_line
 from piste._errors import InputError, ModelError
-from piste._setup import check_outputs, opened_model, read_context
+from piste._setup import check_outputs, opened_model, read_context, say_dry_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from piste.evaluation.scorecard import Scorecard
+    from piste.sampling.models.protocol import BlackBox
 
 SURROGATES = ["lime", "shap", "slalom"]
 METRICS = ["comprehensiveness", "sufficiency", "deletion", "insertion"]
@@ -78,7 +79,8 @@ Absolute = Annotated[
     bool, typer.Option("--absolute", help="Compare scores with marks without their sign.")
 ]
 MetricBudget = Annotated[
-    int | None, typer.Option(help="Most model queries per text for the metrics; no limit by default.")
+    int | None,
+    typer.Option(help="Most model queries per text for the metrics; --dry-run counts these alone."),
 ]
 Oracle = Annotated[
     list[str] | None,
@@ -120,6 +122,7 @@ def evaluate(
     price: option.Price = None,
     max_cost: option.MaxCost = None,
     model_option: option.ModelOption = None,
+    dry_run: option.DryRun = False,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
     out: option.OutTables = None,
@@ -139,8 +142,6 @@ def evaluate(
         from piste._references import Asked, read_references
         from piste.evaluation.explaining import explain
         from piste.evaluation.explanations import read_attributions
-        from piste.evaluation.faithfulness import faithfulness
-        from piste.evaluation.measures import Curve
         from piste.evaluation.scorecard import Scorecard
         from piste.sampling.collect import stderr_progress
 
@@ -173,7 +174,12 @@ def evaluate(
             price=price,
             max_cost=max_cost,
             others=model_option,
+            dry_run=dry_run,
         )
+        if dry_run:
+            most = (0 if attributions else budget) + (metric_budget or 0)
+            say_dry_run(box, inputs.texts, units, asking["context"], most)
+            return
         study = None
         with nullcontext() if quiet else stderr_progress() as progress:
             if attributions is not None:
@@ -194,27 +200,33 @@ def evaluate(
                 table = study.attributions
         tables = references.tables(table, seed)
         if chosen := _without_none(metric, METRICS):
-            with nullcontext() if quiet else stderr_progress("Measuring texts") as progress:
-                measured = faithfulness(
-                    box,
-                    inputs.texts,
-                    table,
-                    metrics=[
-                        Curve(each, keep_points=True) if each in CURVES else each for each in chosen
-                    ],
-                    baselines=_without_none(baseline, BASELINES),
-                    rationales=references.marks,
-                    budget=metric_budget,
-                    progress=progress,
-                    **asking,
-                )
-            tables.insert(0, measured)
+            compared: dict[str, Any] = {"rationales": references.marks, "budget": metric_budget}
+            compared |= {"baselines": _without_none(baseline, BASELINES)}
+            tables.insert(0, _measured(box, inputs.texts, table, chosen, asking | compared, quiet))
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
         about = {"model": box.fingerprint, "metrics": chosen, "masking": masking, "seed": seed}
         about |= {"references": asked.plain(), "explanation": None if study is None else study.meta}
         if html is not None and study is not None:
             study.to_html(html, curves=card.curves())
         _give(card, table, out, quiet, about)
+
+
+def _measured(
+    box: "BlackBox",
+    texts: list[str],
+    table: "pd.DataFrame",
+    metrics: list[str],
+    options: dict[str, Any],
+    quiet: bool,
+) -> "pd.DataFrame":
+    """What the model does without the units; curves keep their points, for the page."""
+    from piste.evaluation.faithfulness import faithfulness
+    from piste.evaluation.measures import Curve
+    from piste.sampling.collect import stderr_progress
+
+    chosen = [Curve(name, keep_points=True) if name in CURVES else name for name in metrics]
+    with nullcontext() if quiet else stderr_progress("Measuring texts") as progress:
+        return faithfulness(box, texts, table, metrics=chosen, progress=progress, **options)
 
 
 def _give(

@@ -10,7 +10,7 @@ from rich.console import Console
 from piste import _options as option
 from piste._console import errors_as_one_line
 from piste._inputs import read_inputs
-from piste._setup import check_outputs, opened_model, read_context
+from piste._setup import check_outputs, opened_model, read_context, say_dry_run
 
 SURROGATES = ["lime", "shap", "slalom"]
 BESIDE = ("summary.csv", "tests.csv", "meta.json")
@@ -63,6 +63,7 @@ def fidelity(
     price: option.Price = None,
     max_cost: option.MaxCost = None,
     model_option: option.ModelOption = None,
+    dry_run: option.DryRun = False,
     text_column: option.TextColumn = "text",
     id_column: option.IdColumn = None,
     out: option.OutTables = None,
@@ -76,7 +77,7 @@ def fidelity(
     """
     with errors_as_one_line():
         from piste.evaluation.fidelity_report import fidelity_report
-        from piste.evaluation.held_out import DEFAULT_LAWS, fidelity_study
+        from piste.evaluation.held_out import DEFAULT_LAWS, fidelity_study, most_queries
         from piste.evaluation.plots import check_ending, curves
         from piste.sampling.collect import stderr_progress
 
@@ -93,14 +94,20 @@ def fidelity(
             price=price,
             max_cost=max_cost,
             others=model_option,
+            dry_run=dry_run,
         )
+        spent, judging = budget or (100, 500), law or DEFAULT_LAWS
+        if dry_run:
+            most = most_queries(spent, judging) + noise_probe
+            say_dry_run(box, inputs.texts, units, read_context(context_file), most)
+            return
         with nullcontext() if quiet else stderr_progress("Judging texts") as progress:
             study = fidelity_study(
                 box,
                 inputs.texts,
                 surrogates=surrogate or SURROGATES,
-                budgets=budget or (100, 500),
-                laws=law or DEFAULT_LAWS,
+                budgets=spent,
+                laws=judging,
                 units=units,
                 masking=masking,
                 design=design,
@@ -120,9 +127,7 @@ def fidelity(
             study.to_csv(out)
         if plot is not None:
             first = study.table["mask_law"].iloc[0]
-            drawn = study.budget_curve(
-                "uniform-size" if "uniform-size" in (law or DEFAULT_LAWS) else first
-            )
+            drawn = study.budget_curve("uniform-size" if "uniform-size" in judging else first)
             curves(drawn, "x", "y", labels=("queries per fit", "R² on held-out masks")).savefig(plot)
         if not quiet:
             Console().print(fidelity_report(study))

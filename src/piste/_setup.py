@@ -5,9 +5,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from piste._errors import InputError
+from piste.evaluation.report import dry_run_report
 from piste.sampling.models import load_model
 from piste.sampling.models.protocol import BlackBox
+from piste.surrogates.named import named_surrogates
+from piste.surrogates.records import Options
 from piste.surrogates.rounds import AutoBudget
 
 _LISTS = ("labels", "providers")  # model options that are several texts
@@ -76,6 +81,14 @@ def budget_of(given: str, automatic: AutoBudget) -> int | AutoBudget:
         raise InputError(
             f"Got --budget {given!r}; expected a number of model queries per text, or 'auto'."
         ) from None
+
+
+def say_dry_run(
+    box: BlackBox, texts: Sequence[str], units: str, context: str | None, most: int
+) -> None:
+    """What so many queries per text would take at most; nothing is sent."""
+    options = Options(named_surrogates("lime"), units=units, context=context, budget=most)
+    Console().print(dry_run_report(box, texts, options))
 
 
 def read_context(path: Path | None) -> str | None:
