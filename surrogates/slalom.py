@@ -199,7 +199,9 @@ class Slalom(RegressorMixin, BaseEstimator):
         over the law of the masks), in the gauge, and include what the prior may have shrunk. They come
         from residuals, so noise of the answers is in them, and misfit stays in them when every mask was
         asked. Infinite where the answers do not determine the number. With several heads only ``removal``
-        and ``shapley`` have errors, for they add up over heads; the others' are NaN. With
+        and ``shapley`` have errors, for they add up over heads; the others' are NaN. Where heads were
+        simulated, 95 % intervals of Shapley values covered 93 to 97 %, of removal 92 to 98 % with noise of
+        5 % of the spread and 88 to 94 % with 30 %; what choosing their number adds is not in them. With
         ``shared_importance`` each output is taken alone, which errs on the large side.
 
         Parameters
