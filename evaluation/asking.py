@@ -133,7 +133,7 @@ def _units(explanation: Explanation, text: Text, model: BlackBox | None, context
         if not pair and any(segment_ for segment_, _, _ in explanation.spans):
             raise InputError("Got units of a second text; expected those of one. Give the pair.")
         return segment(text, given, model=model, context=context)
-    if pair:
+    if isinstance(text, tuple):
         raise InputError(
             "Got attributions without start and end for a pair of texts; expected 'segment', 'start' "
             "and 'end' of each unit."

@@ -223,9 +223,9 @@ def _medians(task: Task, alternatives: pd.DataFrame) -> dict[Kind, float]:
     wide = alternatives.pivot_table(
         index=["text", "target"], columns=["surrogate", "kind"], values="value", sort=False
     )
-    wide = wide[[each for each in task.serves if each in wide.columns]]
-    common = wide.dropna()
-    return {each: float(value) for each, value in (common if len(common) else wide).median().items()}
+    kinds = [each for each in task.serves if each in wide.columns]
+    common = wide[kinds].dropna()
+    return {each: float((common if len(common) else wide)[each].median()) for each in kinds}
 
 
 def _best_first(

@@ -144,8 +144,8 @@ def test_medians_are_of_the_texts_on_which_all_are_defined() -> None:
         ("0", "slalom", "removal", 1),
         ("0", "lime", "coefficient", 2),
         ("1", "slalom", "removal", 9),
+        ("1", "lime", "coefficient", np.nan),
     ]
-    rows.append(("1", "lime", "coefficient", np.nan))
     table = pd.DataFrame(rows, columns=["text", "surrogate", "kind", "value"]).assign(target="t")
     assert _medians(task, table) == {("slalom", "removal"): 1, ("lime", "coefficient"): 2}
     apart = table[[True, False, False, True]]
