@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from piste._typing import FloatArray
 from piste.fitting._rows import MaskRows, merge_repeats
 from piste.fitting._slalom_evidence import determined, noise
+from piste.fitting._slalom_search import NO_PRIOR
 from piste.fitting._slalom_solver import (
     Prior,
     Problem,
@@ -23,7 +24,6 @@ from piste.fitting._slalom_solver import (
 from piste.fitting._slalom_starts import even_importances, rational_importance
 from piste.fitting.result import Status
 from piste.fitting.slalom import (
-    NO_PRIOR,
     PriorChoice,
     SlalomOptions,
     Slaloms,
