@@ -28,6 +28,8 @@ from piste.surrogates.base import (
     check_masks,
     check_masks_and_scores,
     check_score_errors,
+    large,
+    small,
 )
 from piste.surrogates.shap import anchor_variances, anchors, shapley_weights
 
@@ -152,7 +154,7 @@ class Interactions(RegressorMixin, BaseEstimator):
             rest = pair_sums(Z, residuals, _shares_of_size(Z, weights))
             main, pairs = main - 0.5 * rest.sum(axis=2), pairs + rest
         self.n_features_in_ = Z.shape[1]
-        self._answers = (Z[inner], Y[inner] - base - fit.predict(Z[inner]), weights[inner])
+        self._answers = (small(Z[inner]), Y[inner] - base - fit.predict(Z[inner]), weights[inner])
         self._score_errors = None if errors is None else errors[inner]
         self._anchor_variances = None if errors is None else anchor_variances(errors, empty, full)
         self.weights_ = weights
@@ -229,7 +231,7 @@ class Interactions(RegressorMixin, BaseEstimator):
 
     def _estimate(self, kind: str | None) -> Estimate:
         values = np.atleast_2d(self.attributions(kind))
-        Z, residuals, weights = self._answers
+        Z, residuals, weights = large(self._answers[0]), *self._answers[1:]
         n_units = Z.shape[1]
         first, second = np.triu_indices(n_units, 1)
         in_pair = np.zeros((n_units, len(first)))

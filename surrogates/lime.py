@@ -31,6 +31,8 @@ from piste.surrogates.base import (
     check_masks,
     check_masks_and_scores,
     check_score_errors,
+    large,
+    small,
 )
 
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]
@@ -186,7 +188,7 @@ class Lime(RegressorMixin, BaseEstimator):
         constant = (np.ptp(Y[counted], axis=0) == 0) & varies.any()
         statuses = unit_statuses(identified, constant)
         self.weights_ = locality
-        self._answers = (Z[counted], Y[counted], weights[counted], Z.max(axis=0))
+        self._answers = (small(Z[counted]), Y[counted], weights[counted], Z.max(axis=0))
         self._score_errors = None if errors is None else errors[counted]
         self._set(coef, intercept, selected, statuses, single=np.ndim(scores) == 1)
         return self
@@ -275,7 +277,7 @@ class Lime(RegressorMixin, BaseEstimator):
 
     def plan(self, masks: ArrayLike) -> Plan:
         """What an optimal design needs to know: masks count as the locality kernel weighs them."""
-        asked, _, weights, full = self._answers
+        asked, _, weights, full = large(self._answers[0]), *self._answers[1:]
         candidates = check_masks(masks, self.n_features_in_)
         local = locality_weights(np.vstack([full, candidates]), self.kernel_width)[1:]
         design, rows = (np.column_stack([np.ones(len(z)), z]) for z in (asked, candidates))
@@ -310,7 +312,7 @@ class Lime(RegressorMixin, BaseEstimator):
 
     def _linear_answers(self, value: FloatArray, outputs: IntArray, kept: BoolArray) -> LinearAnswers:
         """The fit of outputs that keep the same columns, the intercept's being the first."""
-        Z, scores, weights, full = self._answers
+        Z, scores, weights, full = large(self._answers[0]), *self._answers[1:]
         Y = scores[:, outputs]
         X = np.column_stack([np.ones(len(Z)), Z])
 

@@ -29,6 +29,8 @@ from piste.surrogates.base import (
     check_masks,
     check_masks_and_scores,
     check_score_errors,
+    large,
+    small,
 )
 from piste.surrogates.control import ControlName, fit_control
 
@@ -145,7 +147,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
         statuses = unit_statuses(identified, np.ptp(Y, axis=0) == 0)
         self.n_features_in_ = Z.shape[1]
         counted = weights > 0
-        self._answers = (Z[counted], (Y - base - control.left_out)[counted], weights[counted])
+        self._answers = (small(Z[counted]), (Y - base - control.left_out)[counted], weights[counted])
         self._score_errors = None if errors is None else errors[counted]
         self._anchor_variances = None if errors is None else anchor_variances(errors, empty, full)
         self.weights_ = weights
@@ -237,7 +239,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         check_kind(kind, self.kinds)
         check_covariance(covariance, LINEAR_COVARIANCES)
-        Z, Y, weights = self._answers
+        Z, Y, weights = large(self._answers[0]), *self._answers[1:]
         n_units = Z.shape[1]
         values = np.atleast_2d(self.values_)
         total = values.sum(axis=1)
@@ -257,7 +259,7 @@ class KernelShap(RegressorMixin, BaseEstimator):
 
     def _anchor_moves(self) -> FloatArray:
         """Derivatives of the values by the scores of the empty and of the full text, (2, n_units)."""
-        Z, _, weights = self._answers
+        Z, weights = large(self._answers[0]), self._answers[2]
         gains = np.array([-1.0, 0.0]) * np.ones((len(Z), 1))
         return solve_constrained(Z, gains, weights, total=np.array([-1.0, 1.0])).coef
 

@@ -30,7 +30,7 @@ from piste.fitting.slalom_inference import (
     slalom_jacobian,
 )
 from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
-from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and_scores
+from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and_scores, large, small
 
 
 class Slalom(RegressorMixin, BaseEstimator):
@@ -142,7 +142,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         if not used.any():
             raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
         self._fit = fit_slaloms(masks_[used], scores_[used], weights[used], options)
-        self._answers = (masks_, scores_, weights)
+        self._answers = (small(masks_), scores_, weights)
         self._inferences: tuple[SlalomInference, ...] | None = None
         self._estimates: dict[tuple[str, str], Estimate] = {}  # errors, then intervals, need the same
         self._single_output = np.ndim(scores) == 1
@@ -306,7 +306,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         Parametric bootstrap of the likelihood ratio (neither end has a chi-square law) and cross-validated
         errors of all three; seeded by ``random_state``. It takes ``4 n_bootstrap`` fits.
         """
-        masks, scores, weights = self._answers
+        masks, scores, weights = large(self._answers[0]), *self._answers[1:]
         used = weights > 0
         return [
             compare_ends(
@@ -324,7 +324,8 @@ class Slalom(RegressorMixin, BaseEstimator):
         """The fit of each output, linearised."""
         check_is_fitted(self)
         if self._inferences is None:
-            self._inferences = slalom_inference(*self._answers, self._fit)
+            masks, scores, weights = self._answers
+            self._inferences = slalom_inference(large(masks), scores, weights, self._fit)
         return self._inferences
 
     def _one_head(self) -> tuple[SlalomInference, ...]:
