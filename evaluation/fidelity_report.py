@@ -10,7 +10,7 @@ from rich.text import Text
 
 from piste._errors import InputError
 from piste.evaluation.fidelity_tables import MEAN, ZERO, FidelityStudy
-from piste.evaluation.held_out import LAWS
+from piste.evaluation.judging import LAWS
 
 
 def fidelity_report(study: FidelityStudy) -> RenderableType:

@@ -1,21 +1,20 @@
 """The fidelity study: how well surrogates predict masks that none of them has seen, and at what cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 
 import numpy as np
 import pandas as pd
-from scipy.special import comb
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
 from piste.evaluation.fidelity import fidelity_status, measure_fidelity, noise_ceiling
 from piste.evaluation.fidelity_tables import COLUMNS, DELETIONS, MEAN, ZERO, FidelityStudy
 from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
+from piste.evaluation.judging import LAWS, MOST_DELETIONS, Judged, judging_masks
 from piste.evaluation.provenance import SCHEMA_VERSION, described, versions
 from piste.sampling.collect import Memory, Progress
-from piste.sampling.designs import draw, draw_of_size
 from piste.sampling.masking import choose_masking
 from piste.sampling.models import load_model
 from piste.sampling.models.protocol import BlackBox
@@ -28,14 +27,9 @@ from piste.surrogates.named import named_surrogates
 from piste.surrogates.noise import check_repeatable
 from piste.surrogates.records import Explained, Failed, Options
 
-MOST_DELETIONS = 10
-LAWS: Mapping[str, int] = {DELETIONS: 20, "uniform-size": 100, "short": 50, "bernoulli": 100}
-"""Mask laws by name, with how many masks judge a text: of ``deletions`` for each number removed."""
-
 DEFAULT_LAWS = (DELETIONS, "uniform-size", "short")
 LEAST_MASKS = 2
 NO_MASKS, TOO_FEW = "no fresh masks", "too few fresh masks"
-RESERVED_SHARE = 4  # of the masks of one size at most a fourth judge: the fits need some of them too
 
 
 def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what is judged
@@ -65,9 +59,9 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
     For each text the judging masks are drawn before any other, and no fit sees them. They follow the
     given laws: ``deletions`` removes exactly k units, k = 1..10, as a curve; ``uniform-size`` removes a
     uniform number; ``short`` keeps one to three; ``bernoulli`` keeps each unit with probability 1/2. At
-    most a fourth of the masks of one size judge. Two baselines stand in every table: ``zero`` predicts
-    the unmasked text's score (no change) and ``mean`` the mean of the judged answers, so that its error
-    is their variance and its R2 is 0.
+    most a fourth of the masks of one size judge, so that short texts have fewer; laws share masks. Two
+    baselines stand in every table: ``zero`` predicts the unmasked text's score (no change) and ``mean`` the
+    mean of the judged answers, so that its error is their variance and its R2 is 0.
 
     Parameters
     ----------
@@ -158,54 +152,6 @@ def most_queries(budgets: int | Sequence[int], laws: Sequence[str] = DEFAULT_LAW
     return sum(_checked_budgets(budgets)) + n_judging
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Rows of the judging masks that follow one law."""
-
-    law: str
-    n_removed: int | None
-    rows: slice
-
-
-def _judging_masks(
-    n_units: int, laws: Mapping[str, int], rng: np.random.Generator
-) -> tuple[BoolArray, list[_Judged]]:
-    """Distinct masks of each law, none of them the full or the empty text."""
-    taken = np.repeat([[True], [False]], n_units, axis=1)
-    # Of each size only a share may judge, so that the fits are left the most.
-    room = np.floor(comb(n_units, np.arange(n_units + 1)) / RESERVED_SHARE)
-    judged: list[_Judged] = []
-    for law, n_removed in _parts(laws, n_units):
-        n_masks = laws[law]
-        if n_removed is None:
-            fresh = draw(law, n_units, n_masks, rng, exclude=taken).masks
-        else:
-            fresh = draw_of_size(n_units - n_removed, n_masks, rng, taken)
-        fresh = _within(fresh, room)
-        judged.append(_Judged(law, n_removed, slice(len(taken) - 2, len(taken) - 2 + len(fresh))))
-        taken = np.concatenate([taken, fresh])
-    return taken[2:], judged
-
-
-def _parts(laws: Mapping[str, int], n_units: int) -> list[tuple[str, int | None]]:
-    """Each law, ``deletions`` in its numbers of removed units that leave something."""
-    most = min(MOST_DELETIONS, n_units - 1)
-    return [
-        (law, n_removed)
-        for law in laws
-        for n_removed in (range(1, most + 1) if law == DELETIONS else [None])
-    ]
-
-
-def _within(masks: BoolArray, room: FloatArray) -> BoolArray:
-    """As many masks of each size as there is room for, which is then taken."""
-    kept = np.zeros(len(masks), dtype=np.bool_)
-    for row, size in enumerate(masks.sum(axis=1)):
-        kept[row] = room[size] >= 1
-        room[size] -= kept[row]
-    return masks[kept]
-
-
 def _text_rows(
     models: tuple[BlackBox, BlackBox],
     text: Text,
@@ -219,10 +165,10 @@ def _text_rows(
     The second model is the first without a store, whose answers are repeated.
     """
     memory = Memory()
-    judged: list[_Judged] = []
+    judged: list[Judged] = []
 
     def reserve(n_units: int, rng: np.random.Generator) -> BoolArray:
-        masks, judged[:] = _judging_masks(n_units, laws, rng)
+        masks, judged[:] = judging_masks(n_units, laws, rng)
         return masks
 
     rows: list[dict[str, object]] = []
@@ -262,7 +208,7 @@ def _failed_rows(
     ]
 
 
-def _part_rows(explained: Explained, part: _Judged) -> list[dict[str, object]]:
+def _part_rows(explained: Explained, part: Judged) -> list[dict[str, object]]:
     """One law's rows: each surrogate and baseline, each target."""
     answers = explained.held_out_scores[part.rows]
     finite = np.isfinite(answers).all(axis=1)
@@ -318,13 +264,16 @@ def _held_out_masks(explained: Explained) -> BoolArray:
 
 
 def _checked_budgets(budgets: int | Sequence[int]) -> list[int]:
-    listed = [budgets] if isinstance(budgets, int) else list(budgets)
-    whole = all(isinstance(each, int) and not isinstance(each, bool) and each >= 2 for each in listed)
+    listed = [budgets] if isinstance(budgets, int | np.integer) else list(budgets)
+    whole = all(
+        isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 2
+        for each in listed
+    )
     if not listed or not whole:
         raise InputError(
             f"Got budgets={budgets!r}; expected whole numbers of at least 2, such as (100, 500)."
         )
-    return sorted(set(listed))
+    return sorted(set(map(int, listed)))
 
 
 def _checked_laws(laws: Sequence[str]) -> dict[str, int]:

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from piste._errors import InputError
-from piste.evaluation.held_out import LAWS, fidelity_study
+from piste.evaluation.held_out import fidelity_study
+from piste.evaluation.judging import LAWS, judging_masks
 from piste.surrogates import KernelShap, Slalom
 
 TEXT = "a good film with a bad plot and fine but not very good actors"
@@ -77,6 +78,28 @@ def test_r2_over_several_numbers_removed_is_pooled() -> None:
     expected = 1 - rows["lime"].mean() / rows["mean"].mean()
     pooled = study.per_text().query("text == '0' and surrogate == 'lime'")["r2"].item()
     assert pooled == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n_units", [1, 2, 5, 9, 20, 60])
+def test_a_law_judges_alike_whatever_else_is_asked(n_units: int) -> None:
+    def of(laws: list[str]) -> dict[tuple[str, int | None], set[bytes]]:
+        chosen = {law: LAWS[law] for law in laws}
+        masks, judged = judging_masks(n_units, chosen, np.random.default_rng(4))
+        assert len(np.unique(masks, axis=0)) == len(masks)
+        assert not masks.all(axis=1).any()
+        assert masks.any(axis=1).all()
+        return {(j.law, j.n_removed): {row.tobytes() for row in masks[j.rows]} for j in judged}
+
+    together = of(list(LAWS))
+    for law in LAWS:
+        for part, masks in of([law]).items():
+            assert together[part] == masks
+    if n_units == 60:
+        # Sizes 1 to 59 have 100 masks among them, one or two each, in every law of uniform sizes.
+        sizes = [
+            int(np.frombuffer(row, dtype=np.bool_).sum()) for row in together["uniform-size", None]
+        ]
+        assert np.bincount(sizes, minlength=60)[1:].min() >= 1
 
 
 def test_the_order_of_texts_and_repeats_change_nothing() -> None:
