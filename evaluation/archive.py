@@ -25,6 +25,7 @@ from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
 
 FORMAT = 1
+_NESTED = "surrogate"  # the key under which an option that is itself a surrogate is stored
 _CLASSES = {estimator.__name__: estimator for estimator in BUILT_IN.values()}
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -47,7 +48,8 @@ def pack(
     Raises
     ------
     InputError
-        If a surrogate is not one of piste's own: a file could not make it again.
+        If a surrogate or its control is not one of piste's own, or an option of it is no plain value: a
+        file could not make it again.
     """
     arrays: Arrays = {}
     texts: list[dict[str, object]] = []
@@ -78,7 +80,22 @@ def _described(surrogate: Surrogate) -> list[object]:
             f"Got a surrogate of type {name}; a saved study holds only {', '.join(_CLASSES)}. "
             "Use study.refit before saving."
         )
-    return [name, surrogate.get_params()]
+    parameters = surrogate.get_params(deep=False)
+    return [name, {key: _plain(name, key, value) for key, value in parameters.items()}]
+
+
+def _plain(owner: str, key: str, value: object) -> object:
+    """An option as JSON holds it; an estimator among them as its own description."""
+    if isinstance(value, Surrogate):
+        return {_NESTED: _described(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(owner, key, each) for each in value]
+    if value is None or isinstance(value, str | int | float | np.generic):
+        return value
+    raise InputError(
+        f"Got {owner} with {key}={value!r:.100}; a saved study holds only numbers, names and piste's own "
+        "surrogates. Use study.refit before saving."
+    )
 
 
 def _pack_failed(failed: Failed) -> dict[str, object]:
@@ -169,10 +186,7 @@ def _unpacked(manifest: Mapping[str, Any], arrays: Arrays) -> Contents:
             f"Got a study of format {manifest['format']}; expected {FORMAT}. Read it with the version "
             "of piste that wrote it."
         )
-    surrogates = {
-        name: _CLASSES[kind](**{key: _tuple(value) for key, value in parameters.items()})
-        for name, (kind, parameters) in manifest["surrogates"].items()
-    }
+    surrogates = {name: _made(*stored) for name, stored in manifest["surrogates"].items()}
     options = _options(manifest["options"], surrogates)
     outcomes: list[Explained | Failed] = []
     for index, text in enumerate(manifest["texts"]):
@@ -183,6 +197,15 @@ def _unpacked(manifest: Mapping[str, Any], arrays: Arrays) -> Contents:
             own = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
             outcomes.append(with_fits(_unpack_text(text, own), surrogates))
     return Contents(outcomes, options, manifest["model"], _spent(manifest.get("spent")))
+
+
+def _made(kind: str, parameters: Mapping[str, Any]) -> Surrogate:
+    """The unfitted estimator that `_described` describes."""
+
+    def value(stored: Any) -> Any:  # noqa: ANN401 - what JSON holds
+        return _made(*stored[_NESTED]) if isinstance(stored, dict) else _tuple(stored)
+
+    return _CLASSES[kind](**{key: value(stored) for key, stored in parameters.items()})
 
 
 def _spent(stored: Mapping[str, Any] | None) -> Spent:
