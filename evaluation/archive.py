@@ -164,8 +164,15 @@ def unpack(path: Path) -> Contents:
         If the file is missing, damaged, of another format or no study at all.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = dict(archive)
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # which numpy would take for a pickle
+                raise InputError(
+                    f"Got {path}, which is not a study that Study.save wrote; expected one, not cut short, not a table "
+                    "or another file. Give the path that was saved to."
+                )
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = dict(archive)
         manifest = json.loads(str(arrays.pop("manifest")))
         return _unpacked(manifest, arrays)
     except InputError:

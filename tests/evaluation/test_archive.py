@@ -10,6 +10,7 @@ import pytest
 import piste
 from piste._errors import InputError
 from piste.surrogates.base import Surrogate
+from piste.surrogates.lime import Lime
 from piste.surrogates.shap import KernelShap
 from piste.surrogates.slalom import Slalom
 from piste.surrogates.trees import Trees
@@ -50,3 +51,15 @@ def test_a_foreign_control_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Got a surrogate of type Grove; .* Use study\.refit"):
         study.save(tmp_path / "study")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_table_is_no_study(tmp_path: Path) -> None:
+    path = tmp_path / "attributions.csv"
+    study_of(Lime()).attributions.to_csv(path)
+    with pytest.raises(
+        InputError, match=r"attributions\.csv, which is not a study that Study\.save wrote"
+    ):
+        piste.load_study(path)
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(InputError, match=r"not a study that Study\.save wrote"):
+        piste.load_study(tmp_path / "a.npy")
