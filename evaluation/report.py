@@ -92,7 +92,9 @@ def dry_run_report(model: BlackBox, texts: Sequence[str], options: Options) -> T
             asked.append(text)
         except InputError as error:
             refusals.append(str(error))
-    lines = Text(f"{sum(planned)} model queries at most, for {len(asked)} texts; nothing was sent")
+    lines = Text(
+        f"{sum(planned)} model queries at most, for {len(asked)} text{'' if len(asked) == 1 else 's'}; nothing was sent"
+    )
     if refusals:
         lines.append(f"\n{len(refusals)} of {len(texts)} texts would be refused; first: {refusals[0]}")
     if isinstance(model, Concurrent):

@@ -548,3 +548,10 @@ def test_a_wrong_model_option_is_refused(given: str, parts: tuple[str, ...]) -> 
     result = explain(SENTENCE, "--model-option", given)
     refused(result, 2, *parts)
     assert "sk-123" not in result.output
+
+
+def test_as_a_module() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "piste", "--version"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith("piste ")

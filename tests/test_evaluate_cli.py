@@ -193,3 +193,19 @@ def test_marks_of_other_texts_are_refused_before_the_first_query(reviews: Path) 
     found = piste("evaluate", reviews, "--rationales", marks)
     assert found.exit_code == 2
     assert "expected the same ids" in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["r.csv", "--oracle", "linear"], "TEXT or FILE with --oracle"),
+        (["--oracle", "linear", "--html", "z.html"], "--html with --oracle"),
+        (["--oracle", "linear", "--dry-run"], "--dry-run with --oracle"),
+        (["--oracle", "linear", "--surrogate", "trees"], "nothing is known"),
+        (["A film.", "--favours", "positive"], "--favours without --lexicon"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: list[str], message: str) -> None:
+    found = piste("evaluate", *options)
+    assert found.exit_code == 2, found.output
+    assert message in " ".join(found.output.split())

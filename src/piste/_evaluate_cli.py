@@ -146,6 +146,8 @@ def evaluate(
         from piste.sampling.collect import stderr_progress
 
         if oracle:
+            unused = {"TEXT or FILE": source, "--html": html, "--attributions": attributions}
+            _refuse_beside_oracles(unused | {"--dry-run": dry_run or None})
             _score_oracles(oracle, surrogate or [*SURROGATES, "interactions"], budget, seed, out, quiet)
             return
         if source is None:
@@ -179,6 +181,8 @@ def evaluate(
         if dry_run:
             most = (0 if attributions else budget) + (metric_budget or 0)
             say_dry_run(box, inputs.texts, units, asking["context"], most)
+            if metric_budget is None and _without_none(metric, METRICS):
+                Console().print("The metrics come on top: bound them with --metric-budget.")
             return
         study = None
         with nullcontext() if quiet else stderr_progress() as progress:
@@ -204,8 +208,10 @@ def evaluate(
             compared |= {"baselines": _without_none(baseline, BASELINES)}
             tables.insert(0, _measured(box, inputs.texts, table, chosen, asking | compared, quiet))
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
-        about = {"model": box.fingerprint, "metrics": chosen, "masking": masking, "seed": seed}
-        about |= {"references": asked.plain(), "explanation": None if study is None else study.meta}
+        about = {"model": box.fingerprint, "metrics": chosen, "baselines": baseline or BASELINES}
+        about |= {"metric_budget": metric_budget, "confidence": confidence, "references": asked.plain()}
+        about |= {name: asking[name] for name in ("masking", "context", "batch_size", "seed")}
+        about["explanation"] = str(attributions) if study is None else study.meta
         if html is not None and study is not None:
             study.to_html(html, curves=card.curves())
         _give(card, table, out, quiet, about)
@@ -268,16 +274,33 @@ def _without_none(given: list[str] | None, usual: list[str]) -> list[str]:
     return [name for name in (usual if given is None else given) if name != "none"]
 
 
+def _refuse_beside_oracles(given: dict[str, object]) -> None:
+    """Oracles bring their own models and texts."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"Got {name} with --oracle, which has its own models and texts. Leave one out."
+            )
+
+
 def _score_oracles(
     names: list[str], surrogates: list[str], budget: int, seed: int, out: Path | None, quiet: bool
 ) -> None:
-    from piste.evaluation.export import csv_text, write_files
+    from piste.evaluation.export import csv_text, json_text, meta_path, write_files
     from piste.evaluation.oracles import evaluate_oracles
+    from piste.evaluation.provenance import versions
     from piste.evaluation.scorecard_report import oracle_report
 
-    check_outputs([], [out])
+    check_outputs([], [out, *_beside(out)[-1:]])
     table = evaluate_oracles(None if "all" in names else names, surrogates, budget=budget, seed=seed)
+    if not len(table):
+        raise InputError(
+            f"Got surrogates {', '.join(surrogates)}, of which nothing is known on the oracles "
+            f"{', '.join(names)}; expected others. Use --oracle all."
+        )
     if out is not None:
-        write_files({out: csv_text(table).encode()})
+        about = {"command": "evaluate --oracle", "oracles": names, "surrogates": surrogates}
+        about |= {"budget": budget, "seed": seed, "versions": versions()}
+        write_files({out: csv_text(table).encode(), meta_path(out): json_text(about).encode()})
     if not quiet:
         Console().print(oracle_report(table))

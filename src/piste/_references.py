@@ -79,6 +79,8 @@ def read_references(source: str, text_column: str, id_column: str | None, asked:
     InputError
         If one cannot be read, or speaks of none of the texts.
     """
+    if asked.favours is not None and asked.lexicon is None:
+        raise InputError("Got --favours without --lexicon; expected both, or neither.")
     others = [name for name in (asked.rationale_column, asked.label_column) if name is not None]
     marks = None
     if asked.rationales is not None:

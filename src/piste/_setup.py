@@ -87,7 +87,7 @@ def say_dry_run(
     box: BlackBox, texts: Sequence[str], units: str, context: str | None, most: int
 ) -> None:
     """What so many queries per text would take at most; nothing is sent."""
-    options = Options(named_surrogates("lime"), units=units, context=context, budget=most)
+    options = Options(named_surrogates("lime"), units=units, context=context, budget=max(most, 2))
     Console().print(dry_run_report(box, texts, options))
 
 

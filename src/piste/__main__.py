@@ -1,0 +1,5 @@
+"""``python -m piste`` is the ``piste`` command."""
+
+from piste.cli import main
+
+main()
