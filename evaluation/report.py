@@ -92,9 +92,8 @@ def dry_run_report(model: BlackBox, texts: Sequence[str], options: Options) -> T
             asked.append(text)
         except InputError as error:
             refusals.append(str(error))
-    lines = Text(
-        f"{sum(planned)} model queries at most, for {len(asked)} text{'' if len(asked) == 1 else 's'}; nothing was sent"
-    )
+    of = "1 text" if len(asked) == 1 else f"{len(asked)} texts"
+    lines = Text(f"{sum(planned)} model queries at most, for {of}; nothing was sent")
     if refusals:
         lines.append(f"\n{len(refusals)} of {len(texts)} texts would be refused; first: {refusals[0]}")
     if isinstance(model, Concurrent):

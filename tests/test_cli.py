@@ -524,7 +524,7 @@ def test_a_dry_run_says_what_would_be_refused() -> None:
     model = CallableModel(lambda texts: [0.0 for _ in texts])
     report = dry_run_report(model, ["a good film", "word " * 2000, ""], options).plain
     assert report.startswith(
-        "8 model queries at most, for 1 texts; nothing was sent\n2 of 3 texts would"
+        "8 model queries at most, for 1 text; nothing was sent\n2 of 3 texts would"
     )
     assert "refused; first: Got a text of 2000 units; expected at most 1500" in report
 

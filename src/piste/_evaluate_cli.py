@@ -208,7 +208,11 @@ def evaluate(
             compared |= {"baselines": _without_none(baseline, BASELINES)}
             tables.insert(0, _measured(box, inputs.texts, table, chosen, asking | compared, quiet))
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
-        about = {"model": box.fingerprint, "metrics": chosen, "baselines": baseline or BASELINES}
+        about: dict[str, Any] = {
+            "model": box.fingerprint,
+            "metrics": chosen,
+            "baselines": baseline or BASELINES,
+        }
         about |= {"metric_budget": metric_budget, "confidence": confidence, "references": asked.plain()}
         about |= {name: asking[name] for name in ("masking", "context", "batch_size", "seed")}
         about["explanation"] = str(attributions) if study is None else study.meta
@@ -299,7 +303,11 @@ def _score_oracles(
             f"{', '.join(names)}; expected others. Use --oracle all."
         )
     if out is not None:
-        about = {"command": "evaluate --oracle", "oracles": names, "surrogates": surrogates}
+        about: dict[str, Any] = {
+            "command": "evaluate --oracle",
+            "oracles": names,
+            "surrogates": surrogates,
+        }
         about |= {"budget": budget, "seed": seed, "versions": versions()}
         write_files({out: csv_text(table).encode(), meta_path(out): json_text(about).encode()})
     if not quiet:
