@@ -12,6 +12,7 @@ COLUMNS = (
     "target",
     "surrogate",
     "kind",
+    "space",
     "token",
     "n",
     "n_texts",
@@ -41,7 +42,8 @@ def token_table(
     Parameters
     ----------
     attributions
-        A table such as ``study.attributions``, scores of texts with the same target.
+        A table such as ``study.attributions``, scores of texts with the same target. Scores in different
+        spaces (log-odds, raw ones) are never averaged, where the column ``space`` tells them apart.
     fold
         Which tokens are the same word: case is ignored by default.
     min_texts
@@ -52,9 +54,10 @@ def token_table(
     Returns
     -------
     DataFrame
-        Columns `COLUMNS`, largest means first within a target, surrogate and kind. ``n`` occurrences in
-        ``n_texts`` texts made the mean; ``n_left_out`` had no usable score (unseen, underdetermined,
-        failed). A word of a single text has no interval, and its status says so.
+        Columns `COLUMNS`, largest means first within a target, surrogate, kind and space; ``space`` is
+        empty where the table does not tell. ``n`` occurrences in ``n_texts`` texts made the mean;
+        ``n_left_out`` had no usable score (unseen, underdetermined, failed). A word of a single text has no
+        interval, and its status says so.
 
     Raises
     ------
@@ -92,14 +95,15 @@ def token_table(
         raise InputError(
             "Got no attribution with a usable score; expected at least one. See its status."
         )
-    table = table.assign(word=table["token"].map(fold), usable=usable)
+    space = table["space"].astype(object).where(table["space"].notna(), "") if "space" in table else ""
+    table = table.assign(word=table["token"].map(fold), usable=usable, space=space)
+    groups = ["target", "surrogate", "kind", "space"]
     rows = [
-        _row(dict(zip(("target", "surrogate", "kind", "token"), key, strict=True)), rows, confidence)
-        for key, rows in table.groupby(["target", "surrogate", "kind", "word"], sort=False)
+        _row(dict(zip([*groups, "token"], key, strict=True)), rows, confidence)
+        for key, rows in table.groupby([*groups, "word"], sort=False)
     ]
     found = pd.DataFrame(rows, columns=list(COLUMNS))
     found = found[found["n_texts"] >= max(min_texts, 1)]
-    groups = ["target", "surrogate", "kind"]
     ranks = found.groupby(groups, sort=False).ngroup()
     order = found.assign(rank=ranks).sort_values(
         ["rank", "mean"], ascending=[True, False], kind="stable"

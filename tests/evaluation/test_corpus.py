@@ -67,6 +67,16 @@ def test_largest_means_come_first() -> None:
     assert list(token_table(table(token=words, score=shifted))["token"]) == ["good", "fair", "bad"]
 
 
+def test_spaces_are_not_averaged() -> None:
+    spaces = np.array(["logit", "raw"], dtype=object)[np.arange(80) % 2]
+    found = token_table(table(space=spaces)).set_index("space")
+    assert list(found["n"]) == [40, 40]
+    for offset, space in enumerate(("logit", "raw")):
+        assert found.loc[space, "mean"] == pytest.approx(SCORES[offset::2].mean())
+    assert list(token_table(table())["space"]) == [""]
+    assert list(token_table(table(space=np.nan))["n"]) == [80]
+
+
 def test_from_a_study() -> None:
     texts = ["a good film", "good but long", "one bad film", "not bad but long"]
     weights = {"good": 1.0, "bad": -2.0}
