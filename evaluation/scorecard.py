@@ -51,6 +51,7 @@ _ONE_VALUE = (
     "setting",
     "space",
     "lexicon",
+    "masking",
 )
 
 
@@ -83,8 +84,8 @@ class Scorecard:
         Raises
         ------
         InputError
-            If there is none, one is no table of metrics, two lexicons have the same name, or the level or
-            the seed cannot be used.
+            If there is none, one is no table of metrics, two lexicons have the same name, a value is there
+            twice, or the level or the seed cannot be used.
         """
         check_level(confidence, seed)
         if isinstance(tables, pd.DataFrame):
@@ -97,7 +98,7 @@ class Scorecard:
         whole = pd.concat(listed, ignore_index=True)
         for column in ("setting", "space", "lexicon"):
             whole[column] = whole[column].fillna("") if column in whole else ""
-        _refuse_same_names(whole)
+        _refuse_repeated(whole)
         points = is_point(whole)
         return cls(whole[~points].reset_index(drop=True), confidence, seed, whole[points])
 
@@ -222,12 +223,18 @@ def _refuse_no_metrics(table: object) -> None:
         )
 
 
-def _refuse_same_names(whole: pd.DataFrame) -> None:
-    """An error where two lexicons could not be told apart."""
-    rows = whole[whole["lexicon"] != ""]
-    repeated = rows[rows.duplicated([name for name in _ONE_VALUE if name in rows])]
-    if len(repeated):
+def _refuse_repeated(whole: pd.DataFrame) -> None:
+    """An error where a value is there twice, which would count double, or two lexicons look the same."""
+    repeated = whole[whole.duplicated([name for name in _ONE_VALUE if name in whole])]
+    if not len(repeated):
+        return
+    row = repeated.iloc[0]
+    if row["lexicon"] != "":
         raise InputError(
-            f"Got the lexicon {repeated['lexicon'].iloc[0]!r} twice; expected a name of its own for each: "
+            f"Got the lexicon {row['lexicon']!r} twice; expected a name of its own for each: "
             "lexicon_agreement(attributions, lexicon, name=...)."
         )
+    raise InputError(
+        f"Got {row['metric']!r} of text {row['text']!r} by {row['surrogate']} {row['kind']} twice; expected "
+        f"one value each, but {len(repeated)} rows are repeated. Give every table once."
+    )

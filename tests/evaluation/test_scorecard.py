@@ -103,6 +103,16 @@ def test_lexicons_need_names_of_their_own() -> None:
         Scorecard.of([against("lexicon", 9), against("lexicon", -9)])
 
 
+def test_a_table_is_taken_once() -> None:
+    table = rows("roc_auc", "", 1)
+    message = "'roc_auc' of text '0' by a k twice; .* 24 rows are repeated. Give every table once"
+    with pytest.raises(InputError, match=message):
+        Scorecard.of([table, table])
+    each = [table.assign(masking=masking) for masking in ("remove", "[MASK]")]
+    assert len(Scorecard.of(each).table) == 48
+    assert len(Scorecard.of([table, table.assign(target="other")]).table) == 48
+
+
 # What a terminal shows ------------------------------------------------------------------------------
 
 
