@@ -167,8 +167,8 @@ def unpack(path: Path) -> Contents:
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):  # which numpy would take for a pickle
                 raise InputError(
-                    f"Got {path}, which is not a study that Study.save wrote; expected one, not cut short, not a table "
-                    "or another file. Give the path that was saved to."
+                    f"Got {path}, which is not a study that Study.save wrote; expected one that is whole, "
+                    "not a table or another file. Give the path that was saved to."
                 )
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
