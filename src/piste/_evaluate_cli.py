@@ -22,6 +22,7 @@ SURROGATES = ["lime", "shap", "slalom"]
 METRICS = ["comprehensiveness", "sufficiency", "deletion", "insertion"]
 BASELINES = ["random"]
 CURVES = ("deletion", "insertion")
+ON_TOP = "The metrics come on top: bound them with --metric-budget."
 BESIDE = ("summary.csv", "tests.csv", "agreement.csv", "meta.json")
 
 EXAMPLES = """
@@ -146,8 +147,7 @@ def evaluate(
         from piste.sampling.collect import stderr_progress
 
         if oracle:
-            unused = {"TEXT or FILE": source, "--html": html, "--attributions": attributions}
-            _refuse_beside_oracles(unused | {"--dry-run": dry_run or None})
+            _refuse_beside_oracles(source, html, attributions, dry_run)
             _score_oracles(oracle, surrogate or [*SURROGATES, "interactions"], budget, seed, out, quiet)
             return
         if source is None:
@@ -179,10 +179,9 @@ def evaluate(
             dry_run=dry_run,
         )
         if dry_run:
+            on_top = metric_budget is None and bool(_without_none(metric, METRICS))
             most = (0 if attributions else budget) + (metric_budget or 0)
-            say_dry_run(box, inputs.texts, units, asking["context"], most)
-            if metric_budget is None and _without_none(metric, METRICS):
-                Console().print("The metrics come on top: bound them with --metric-budget.")
+            say_dry_run(box, inputs.texts, units, asking["context"], most, ON_TOP if on_top else "")
             return
         study = None
         with nullcontext() if quiet else stderr_progress() as progress:
@@ -208,13 +207,8 @@ def evaluate(
             compared |= {"baselines": _without_none(baseline, BASELINES)}
             tables.insert(0, _measured(box, inputs.texts, table, chosen, asking | compared, quiet))
         card = Scorecard.of(tables, confidence=confidence, seed=seed)
-        about: dict[str, Any] = {
-            "model": box.fingerprint,
-            "metrics": chosen,
-            "baselines": baseline or BASELINES,
-        }
-        about |= {"metric_budget": metric_budget, "confidence": confidence, "references": asked.plain()}
-        about |= {name: asking[name] for name in ("masking", "context", "batch_size", "seed")}
+        about = asking | {"model": box.fingerprint, "metrics": chosen, "metric_budget": metric_budget}
+        about |= {"baselines": baseline or BASELINES, "references": asked.plain()}
         about["explanation"] = str(attributions) if study is None else study.meta
         if html is not None and study is not None:
             study.to_html(html, curves=card.curves())
@@ -278,9 +272,12 @@ def _without_none(given: list[str] | None, usual: list[str]) -> list[str]:
     return [name for name in (usual if given is None else given) if name != "none"]
 
 
-def _refuse_beside_oracles(given: dict[str, object]) -> None:
+def _refuse_beside_oracles(
+    source: str | None, html: Path | None, attributions: Path | None, dry_run: bool
+) -> None:
     """Oracles bring their own models and texts."""
-    for name, value in given.items():
+    given = {"TEXT or FILE": source, "--html": html, "--attributions": attributions}
+    for name, value in (given | {"--dry-run": dry_run or None}).items():
         if value is not None:
             raise InputError(
                 f"Got {name} with --oracle, which has its own models and texts. Leave one out."

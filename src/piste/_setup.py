@@ -84,11 +84,13 @@ def budget_of(given: str, automatic: AutoBudget) -> int | AutoBudget:
 
 
 def say_dry_run(
-    box: BlackBox, texts: Sequence[str], units: str, context: str | None, most: int
+    box: BlackBox, texts: Sequence[str], units: str, context: str | None, most: int, more: str = ""
 ) -> None:
-    """What so many queries per text would take at most; nothing is sent."""
+    """What so many queries per text would take at most, and a remark; nothing is sent."""
     options = Options(named_surrogates("lime"), units=units, context=context, budget=max(most, 2))
     Console().print(dry_run_report(box, texts, options))
+    if more:
+        Console().print(more)
 
 
 def read_context(path: Path | None) -> str | None:
