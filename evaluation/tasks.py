@@ -1,5 +1,6 @@
 """What an attribution is for: tasks, the kind that serves each, and how its success is measured."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,6 +22,9 @@ from piste.surrogates.records import Explained, Options
 Kind = tuple[str, str]
 """The name of a surrogate and the kind of its scores."""
 
+EFFECTS = ("removal", "coefficient", "shapley", "total")
+"""Kinds that say how much a unit changes the score, in units of the score."""
+
 _ROUNDING = 1e-9  # relative: medians closer than that are equal
 ALTERNATIVE_COLUMNS = ("text", "target", "surrogate", "kind", "metric", "value", "status")
 
@@ -36,15 +40,19 @@ class Task:
     question
         What the user asks.
     serves
-        (surrogate, kind) that can answer it, the likeliest first: the first that a study has is taken.
-    by_measure
-        Whether the study's answers give the measure; then the one with the best median is taken instead.
+        (surrogate, kind) that can answer it, the likeliest first: the first that a study has is taken. A
+        surrogate's further fits (``slalom-2``) count as it, after the first.
     metric
         The measure by which it and its alternatives are judged.
     lower_is_better
         Which way the measure goes.
     why
         Why this kind, and what the measure is.
+    any_effect
+        Whether every other fitted effect in units of the score (`EFFECTS`, and a surrogate's own
+        ``effect``) can answer it too, after those of ``serves`` and as the study has them.
+    by_measure
+        Whether the study's answers give the measure; then the kind with the best median is taken instead.
     """
 
     name: str
@@ -53,6 +61,7 @@ class Task:
     metric: str
     lower_is_better: bool
     why: str
+    any_effect: bool = False
     by_measure: bool = False
 
 
@@ -70,6 +79,7 @@ _ALL = (
         "which the rest is pooled again, and need not add up over many; so the kind that does it best on "
         "this study is taken. Judged by the squared error of predicted falls on the held-out masks: sums of "
         "scores, or, as (prediction), what the surrogate itself expects.",
+        any_effect=True,
         by_measure=True,
     ),
     Task(
@@ -80,6 +90,7 @@ _ALL = (
         True,
         "No ranking is right for sets: they are searched on the most faithful fit and verified by the "
         "model. Judged by the size of the smallest verified set; a ranking's is its smallest prefix.",
+        any_effect=True,
     ),
     Task(
         "flip-set",
@@ -88,6 +99,7 @@ _ALL = (
         "set size",
         True,
         "As for sufficient sets, with the units removed instead of kept.",
+        any_effect=True,
     ),
     Task(
         "human-attention",
@@ -117,6 +129,7 @@ _ALL = (
         "The Shapley value is the only division that is efficient, symmetric and additive, and gives units "
         "without influence nothing. Judged by how far the scores' sum is from f(text) - f(nothing), "
         "relative to it; the kind that comes nearest on this study is taken.",
+        any_effect=True,
         by_measure=True,
     ),
 )
@@ -208,9 +221,9 @@ def derive(
     else:
         alternatives = _measured(task, explained, fitted, given)
     alternatives = alternatives[alternatives["metric"] == chosen.metric]
-    serves, why = list(chosen.serves), chosen.why
+    serves, why = _candidates(chosen, fitted, options), chosen.why
     if chosen.by_measure:
-        medians = _medians(chosen, alternatives)
+        medians = _medians(serves, alternatives)
         serves = _best_first(serves, medians, chosen.lower_is_better)
         why = f"{why} {_told(serves, medians, chosen.metric)}"
     served = _serving(chosen, serves, fitted)
@@ -220,12 +233,30 @@ def derive(
     return Derived(chosen, served, alternatives[columns].reset_index(drop=True), sets, why)
 
 
-def _medians(task: Task, alternatives: pd.DataFrame) -> dict[Kind, float]:
+def _candidates(task: Task, fitted: pd.DataFrame, options: Options) -> list[Kind]:
+    """What the study has that can serve the task, the likeliest first."""
+    present: list[Kind] = list(
+        fitted[["surrogate", "kind"]].drop_duplicates().itertuples(index=False, name=None)
+    )
+    named = [each for wanted in task.serves for each in present if _is(each, wanted)]
+    if not task.any_effect:
+        return named
+    own = {(name, surrogate.effect) for name, surrogate in options.surrogates.items()}
+    others = [each for each in present if each[1] in EFFECTS or each in own]
+    return list(dict.fromkeys(named + others))
+
+
+def _is(fitted: Kind, wanted: Kind) -> bool:
+    """Whether a kind is of the wanted surrogate: one of several bears a number, as in ``slalom-2``."""
+    return (re.sub(r"-\d+$", "", fitted[0]), fitted[1]) == wanted
+
+
+def _medians(serves: Sequence[Kind], alternatives: pd.DataFrame) -> dict[Kind, float]:
     """The median measure of each kind that can serve, over the texts on which all of them have one."""
     wide = alternatives.pivot_table(
         index=["text", "target"], columns=["surrogate", "kind"], values="value", sort=False
     )
-    kinds = [each for each in task.serves if each in wide.columns]
+    kinds = [each for each in serves if each in wide.columns]
     common = wide[kinds].dropna()
     return {each: float((common if len(common) else wide)[each].median()) for each in kinds}
 
@@ -261,6 +292,7 @@ def _serving(task: Task, serves: Sequence[Kind], fitted: pd.DataFrame) -> pd.Dat
                 break
     if not found:
         names = ", ".join(f"{surrogate!r} ({kind})" for surrogate, kind in task.serves)
+        names += " or another effect on the score" * task.any_effect
         raise InputError(
             f"Got a study without a surrogate for {task.name!r}; expected {names}. Use study.refit(...)."
         )

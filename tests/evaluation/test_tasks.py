@@ -9,7 +9,11 @@ import piste
 from piste._errors import InputError
 from piste.evaluation.rationales import Rationale
 from piste.evaluation.study import Study
-from piste.evaluation.tasks import TASKS, _best_first, _medians
+from piste.evaluation.tasks import TASKS, _best_first, _candidates, _medians
+from piste.surrogates.lime import Lime
+from piste.surrogates.records import Options
+from piste.surrogates.slalom import Slalom
+from piste.surrogates.trees import Trees
 
 WEIGHTS = {"good": 2.0, "fine": 1.0, "bad": -1.5, "dull": -1.0}
 TEXTS = [
@@ -139,7 +143,7 @@ def test_kinds_are_ordered_by_median_and_their_order_decides_ties() -> None:
 
 
 def test_medians_are_of_the_texts_on_which_all_are_defined() -> None:
-    task = TASKS["removal-effects"]
+    serves = TASKS["removal-effects"].serves
     rows = [
         ("0", "slalom", "removal", 1),
         ("0", "lime", "coefficient", 2),
@@ -147,9 +151,9 @@ def test_medians_are_of_the_texts_on_which_all_are_defined() -> None:
         ("1", "lime", "coefficient", np.nan),
     ]
     table = pd.DataFrame(rows, columns=["text", "surrogate", "kind", "value"]).assign(target="t")
-    assert _medians(task, table) == {("slalom", "removal"): 1, ("lime", "coefficient"): 2}
+    assert _medians(serves, table) == {("slalom", "removal"): 1, ("lime", "coefficient"): 2}
     apart = table[[True, False, False, True]]
-    assert _medians(task, apart)["slalom", "removal"] == 1
+    assert _medians(serves, apart)["slalom", "removal"] == 1
 
 
 @pytest.mark.parametrize("max_calls", [-1, 2.5, True, "many"])
@@ -215,8 +219,37 @@ def test_what_cannot_serve_is_refused(study: Study) -> None:
         study.attribution_for("guess")
     lime = study.refit("lime").attribution_for("fair-credit")
     assert set(lime.attributions["surrogate"]) == {"lime"}
-    with pytest.raises(InputError, match="without a surrogate for 'fair-credit'"):
-        study.refit("interactions").attribution_for("fair-credit")
+    with pytest.raises(InputError, match="without a surrogate for 'class-words'; expected 'slalom'"):
+        study.refit("interactions").attribution_for("class-words", lexicon=WEIGHTS | {"film": 0.0})
+
+
+@pytest.mark.parametrize("task", ["removal-effects", "fair-credit", "sufficient-set", "flip-set"])
+def test_every_effect_can_serve(study: Study, task: str) -> None:
+    refitted = study.refit([Trees(max_rounds=20), "interactions"])
+    found = refitted.attribution_for(task)
+    kinds = set(found.attributions[["surrogate", "kind"]].itertuples(index=False, name=None))
+    if TASKS[task].by_measure:
+        # An additive model: interactions are exact, and a few trees are not.
+        assert kinds == {("interactions", "total")}
+        assert all(
+            name in found.why for name in ("interactions total", "trees shapley", "trees removal")
+        )
+        assert "interactions main" not in found.why
+    else:
+        assert kinds == {("trees", "shapley")}  # the first that was fitted
+        assert set(found.sets["status"]) <= {"verified", "unverified"}
+
+
+def test_further_fits_of_a_surrogate_count_as_it(study: Study) -> None:
+    two = study.refit([Lime(kernel_width=0.3, n_features=1), Lime(kernel_width=None)])
+    found = two.attribution_for("removal-effects")
+    assert set(found.attributions["surrogate"]) == {"lime-2"}  # the first leaves most words out
+    # Where the first could not be fitted, the other serves what names the surrogate.
+    rows = [("lime-2", "coefficient"), ("slalom-2", "value"), ("slalom-2", "importance")]
+    table = pd.DataFrame(rows, columns=["surrogate", "kind"])
+    options = Options({"lime-2": Lime(), "slalom-2": Slalom()})
+    found_kinds = _candidates(TASKS["human-attention"], table, options)
+    assert found_kinds == [("slalom-2", "importance"), ("lime-2", "coefficient")]
 
 
 @pytest.mark.parametrize(
