@@ -68,6 +68,12 @@ class Task:
 _REMOVAL = ("slalom", "removal")
 _COEFFICIENT = ("lime", "coefficient")
 _SHAPLEY = ("shap", "shapley")
+_KEPT = (
+    "The prediction is kept while the target's score is at least even odds (log-odds 0, probability 1/2), "
+    "or, where the text itself is below that or scores are raw, at least halfway between the text's and that "
+    "of nothing; otherwise it is changed. With three or more exclusive classes the largest may have less than "
+    "even odds."
+)
 _ALL = (
     Task(
         "removal-effects",
@@ -89,7 +95,10 @@ _ALL = (
         "set size",
         True,
         "No ranking is right for sets: they are searched on the most faithful fit and verified by the "
-        "model. Judged by the size of the smallest verified set; a ranking's is its smallest prefix.",
+        "model. Judged by the size of the smallest verified set; a ranking's is its smallest prefix. "
+        + _KEPT
+        + " So for a text that reaches them, a set which keeps its class the largest below even odds is not "
+        "taken for sufficient.",
         any_effect=True,
     ),
     Task(
@@ -98,7 +107,9 @@ _ALL = (
         (_REMOVAL, _SHAPLEY, _COEFFICIENT),
         "set size",
         True,
-        "As for sufficient sets, with the units removed instead of kept.",
+        "As for sufficient sets, with the units removed instead of kept. "
+        + _KEPT
+        + " So the predicted class may still be the largest after a flip.",
         any_effect=True,
     ),
     Task(

@@ -214,6 +214,25 @@ def test_every_task_says_what_it_is() -> None:
         assert "Judged by" in task.why or "As for" in task.why
 
 
+@pytest.mark.parametrize("task", ["sufficient-set", "flip-set"])
+def test_sets_say_what_it_is_to_keep_a_prediction(task: str) -> None:
+    def three(texts: Sequence[str]) -> list[list[float]]:
+        return [[0.4, 0.3, 0.3] if "good" in text else [0.2, 0.4, 0.4] for text in texts]
+
+    model = piste.load_model(three, kind="probability", labels=["a", "b", "c"])
+    study = piste.explain(model, "a good film", space="probability", target="a", surrogates="shap")
+    found = study.attribution_for(task)
+    # The largest class is below even odds: halfway between the text and nothing is what counts.
+    assert found.sets["threshold"].item() == pytest.approx((0.4 + 0.2) / 2)
+    assert found.sets["tokens"].item() == ["good"]
+    for words in (
+        "even odds (log-odds 0, probability 1/2)",
+        "halfway",
+        "three or more exclusive classes",
+    ):
+        assert words in found.why
+
+
 def test_what_cannot_serve_is_refused(study: Study) -> None:
     with pytest.raises(InputError, match="expected one of 'removal-effects'"):
         study.attribution_for("guess")
