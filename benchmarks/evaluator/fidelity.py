@@ -66,7 +66,8 @@ def render(study: FidelityStudy, seconds: float | None) -> str:
     for law in study.table["mask_law"].unique():
         parts += ["", f"## Masks: {law}", "", *_law_table(study, law), "", *_tests(study, law)]
     lost = study.table[study.table["r2"].isna()]
-    parts += ["", f"{len(lost)} of {len(study.table)} rows have no R²: " + _reasons(lost) + "."]
+    if len(lost):
+        parts += ["", f"{len(lost)} of {len(study.table)} rows have no R²: " + _reasons(lost) + "."]
     return "\n".join(parts) + "\n"
 
 
