@@ -66,7 +66,7 @@ class Trees(RegressorMixin, BaseEstimator):
     max_rounds
         The most trees per output.
     random_state
-        Seed of the folds and of the units that a split may choose from.
+        Seed of the folds and of the units that a split may choose from, a whole number.
 
     Attributes
     ----------
@@ -220,6 +220,11 @@ class Trees(RegressorMixin, BaseEstimator):
         n = self.max_rounds
         if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
             raise InputError(f"Got max_rounds={n!r}; expected a whole number, at least 1.")
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+            raise InputError(
+                f"Got random_state={seed!r}; expected a whole number, at least 0, such as random_state=0."
+            )
         if not np.isin(Z, (0.0, 1.0)).all():
             raise InputError(
                 "Got masks with entries other than 0 and 1; expected 0/1. Leave tie_repeats off."

@@ -146,10 +146,21 @@ def test_errors_are_infinite_for_nothing_is_known_of_them() -> None:
     assert (high == np.inf).all()
 
 
+def test_a_seed_of_numpy_is_one() -> None:
+    masks, scores = answers()
+    number: Any = np.int64(3)
+    given, plain = (Trees(max_rounds=5, random_state=seed).fit(masks, scores) for seed in (number, 3))
+    np.testing.assert_array_equal(given.predict(masks), plain.predict(masks))
+
+
 @pytest.mark.parametrize(
     ("options", "arguments", "message"),
     [
         ({"max_rounds": 0}, {}, "max_rounds=0"),
+        ({"random_state": np.random.RandomState(0)}, {}, "random_state=RandomState.*a whole number"),
+        ({"random_state": -1}, {}, "random_state=-1"),
+        ({"random_state": True}, {}, "random_state=True"),
+        ({"random_state": None}, {}, "random_state=None"),
         ({}, {"masks": 2 * np.ones((3, 2)), "scores": np.arange(3.0)}, "entries other than 0 and 1"),
         ({}, {"sample_weight": np.zeros(200)}, "zeros only"),
     ],
