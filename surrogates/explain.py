@@ -19,7 +19,7 @@ from piste.surrogates.base import Plannable, Surrogate
 from piste.surrogates.noise import probed, scored, variance_of
 from piste.surrogates.preparation import check_design, generators, groups_of, n_queries, units_of
 from piste.surrogates.records import Explained, Failed, Options
-from piste.surrogates.rounds import AutoBudget, judge
+from piste.surrogates.rounds import AutoBudget, check_rule, judge
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
@@ -94,6 +94,8 @@ class _Asking:
     repeated: BlackBox
 
     def __post_init__(self) -> None:
+        if isinstance(self.options.budget, AutoBudget):
+            check_rule(self.options.surrogates, self.options.budget)
         self.asked = 0
         self.budget = self.options.cap - self.options.noise_probe
         self.rng, self.held_out_rng = generators(self.options.seed, self.text)

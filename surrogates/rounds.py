@@ -8,6 +8,7 @@ import numpy as np
 from piste._errors import InputError
 from piste._typing import FloatArray
 from piste.surrogates.base import Surrogate
+from piste.surrogates.trees import Trees
 
 GROWTH = 2.0  # one round at most doubles the answers: an early interval is too rough to bet more on
 LEAST_GROWTH = 1.15
@@ -26,7 +27,8 @@ class AutoBudget:
     decision does look at the estimates, so look number j tests at level ``alpha / (j (j + 1))``, which
     sums to alpha over any number of looks.
 
-    The intervals are of each surrogate's effect on the score: coefficient, Shapley value, removal.
+    The intervals are of each surrogate's effect on the score: coefficient, Shapley value, removal. Those of
+    `Trees` are the whole line: alone they are refused, and beside others they make it ask up to the cap.
 
     Parameters
     ----------
@@ -57,6 +59,22 @@ class Verdict:
     enough: bool
     reason: str
     growth: float
+
+
+def check_rule(surrogates: Mapping[str, Surrogate], rule: AutoBudget) -> None:
+    """Refuse, before a query, a rule that no number of answers could meet.
+
+    Raises
+    ------
+    InputError
+        If no surrogate has intervals that answers could make narrow: those of trees are the whole line.
+    """
+    if all(isinstance(surrogate, Trees) for surrogate in surrogates.values()):
+        raise InputError(
+            f"Got budget='auto' with {', '.join(map(repr, surrogates))} alone, which has no interval that "
+            f"could become narrow: all {rule.cap} queries would be asked; expected 'lime', 'shap' or 'slalom' "
+            "among the surrogates. Give a number as the budget, or refit to the answers of another."
+        )
 
 
 def judge(

@@ -9,6 +9,7 @@ import pytest
 import piste
 from piste import AutoBudget, InputError
 from piste.surrogates.rounds import judge, relative_width
+from piste.surrogates.trees import Trees
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve"
 
@@ -93,6 +94,21 @@ def test_impossible_rules_are_refused(rule: dict[str, Any]) -> None:
 def test_designs_that_cannot_be_continued_are_refused() -> None:
     with pytest.raises(InputError, match="a law that can be drawn from again"):
         explained("lime", budget="auto", design="identify")
+
+
+@pytest.mark.parametrize("budget", ["auto", AutoBudget(top_k=1, cap=64)])
+@pytest.mark.parametrize("surrogates", ["trees", ["trees", Trees(max_rounds=3)]])
+def test_intervals_that_never_narrow_are_refused_before_a_query(surrogates: Any, budget: Any) -> None:
+    model = Curved()
+    with pytest.raises(InputError, match="no interval that could become narrow"):
+        piste.explain(model, TEXT, surrogates=surrogates, space="raw", budget=budget)
+    assert not model.asked
+
+
+def test_trees_are_fitted_to_the_answers_of_an_automatic_budget() -> None:
+    study, _ = explained("lime", budget=AutoBudget(0.5, cap=200))
+    refitted = study.refit(Trees(max_rounds=3))
+    assert set(refitted.attributions["surrogate"]) == {"trees"}
 
 
 @pytest.mark.parametrize("surrogate", ["lime", "slalom"])
