@@ -28,6 +28,7 @@ COLUMNS = (
     "n_masks",
     "n_units",
     "n_queries",
+    "space",
     "status",
 )
 DELETIONS = "deletions"

@@ -1,5 +1,6 @@
 """The fidelity study: how well surrogates predict masks that none of them has seen, and at what cost."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -7,7 +8,7 @@ from os import PathLike
 import numpy as np
 import pandas as pd
 
-from piste._errors import InputError
+from piste._errors import InputError, PisteWarning
 from piste._typing import BoolArray, FloatArray
 from piste.evaluation.fidelity import fidelity_status, measure_fidelity, noise_ceiling
 from piste.evaluation.fidelity_tables import COLUMNS, DELETIONS, MEAN, ZERO, FidelityStudy
@@ -128,6 +129,14 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
     if len(failures) == len(listed):
         raise InputError(f"{next(iter(failures.values()))} (none of {len(listed)} texts worked)")
     table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"n_removed": "Int64"})
+    spaces = sorted(set(table["space"].dropna()))
+    if len(spaces) > 1:
+        warnings.warn(
+            f"The model does not say what its numbers are, and they look like {' and '.join(spaces)} on "
+            "different texts, whose errors do not compare. Declare them: load_model(function, kind=...).",
+            PisteWarning,
+            stacklevel=2,
+        )
     meta = {
         "schema_version": SCHEMA_VERSION,
         "model": box.fingerprint,
@@ -183,6 +192,7 @@ def _text_rows(
         if isinstance(outcome, Failed):
             return outcome
         known = {"text": name, "budget": budget, "n_units": int(outcome.units.seen.sum())}
+        known["space"] = outcome.space
         found = [known | row for part in judged for row in _part_rows(outcome, part)]
         if not rows:
             ceilings = {_judged_by(row): float(str(row["ceiling"])) for row in found}

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from piste._errors import InputError
+from piste._errors import InputError, PisteWarning
 from piste.evaluation.held_out import fidelity_study
 from piste.evaluation.judging import LAWS, judging_masks
 from piste.surrogates import KernelShap, Slalom
@@ -100,6 +100,17 @@ def test_a_law_judges_alike_whatever_else_is_asked(n_units: int) -> None:
             int(np.frombuffer(row, dtype=np.bool_).sum()) for row in together["uniform-size", None]
         ]
         assert np.bincount(sizes, minlength=60)[1:].min() >= 1
+
+
+def test_spaces_that_do_not_compare_are_said() -> None:
+    def share(
+        texts: Sequence[str],
+    ) -> list[float]:  # within [0, 1] for the first text, beyond for the second
+        return [len(text.split()) / 14 for text in texts]
+
+    with pytest.warns(PisteWarning, match="logit and raw"):
+        study = fidelity_study(share, [TEXT, f"{TEXT} {TEXT}"], surrogates="lime", budgets=40)
+    assert set(study.table["space"]) == {"logit", "raw"}
 
 
 def test_the_order_of_texts_and_repeats_change_nothing() -> None:
