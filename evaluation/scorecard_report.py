@@ -81,10 +81,13 @@ def _cell(row: pd.Series) -> str:
 
 
 def _remarks(card: Scorecard, n_texts: int) -> Iterator[str]:
-    yield (
-        f"medians over {n_texts} texts, or the n that have a value; {card.confidence:.0%} bootstrap "
-        "intervals"
-    )
+    if n_texts == 1:
+        yield "one text: no medians, no intervals"
+    else:
+        yield (
+            f"medians over {n_texts} texts, or the n that have a value; {card.confidence:.0%} bootstrap "
+            "intervals"
+        )
     undefined = card.table["value"].isna()
     if undefined.any():
         reasons = Counter(card.table.loc[undefined, "status"])
