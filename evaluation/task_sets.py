@@ -1,6 +1,7 @@
 """Sets of units that keep or flip a model's prediction, for every text of a study."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -60,9 +61,10 @@ def derive_sets(
     for text in explained:
         if not text.fits:
             continue
+        scored = None if model is None else _asker(model, text, options)
         for output, target in enumerate(text.targets):
             about = {"text": text.text_id, "target": target}
-            ask = None if model is None else _asker(model, text, options, output)
+            ask = None if scored is None else partial(_column, scored, output)
             threshold = _threshold(text, output)
             name, found = _searched(text, output, goal, threshold, ask, max_calls)
             sets.append(about | {"surrogate": name, "threshold": threshold} | _set_row(text, found))
@@ -106,8 +108,8 @@ def _threshold(text: Explained, output: int) -> float:
     return (full + float(empty[0, output])) / 2 if len(empty) else full / 2
 
 
-def _asker(model: BlackBox, text: Explained, options: Options, output: int) -> Scored:
-    """The model's scores of masks; what the study has asked is known."""
+def _asker(model: BlackBox, text: Explained, options: Options) -> Scored:
+    """The model's scores of masks, a column for each target; what the study has asked is known."""
     masking = choose_masking(options.masking, model)
     known = text.responses
     memory = Memory()
@@ -120,10 +122,16 @@ def _asker(model: BlackBox, text: Explained, options: Options, output: int) -> S
         # With the known ones, since a model that does not say what its numbers are is judged by all.
         values = np.concatenate([known.values, answers.values])
         scores = to_space(values, answers.kind, options.space, EPSILON).scores[len(known.values) :]
-        column: FloatArray = scores[:, answers.labels.index(text.targets[output])]
-        return column
+        columns: FloatArray = scores[:, [answers.labels.index(target) for target in text.targets]]
+        return columns
 
     return ask
+
+
+def _column(scored: Scored, output: int, masks: BoolArray) -> FloatArray:
+    """One target's scores."""
+    column: FloatArray = scored(masks)[:, output]
+    return column
 
 
 def _prefix_size(

@@ -76,6 +76,19 @@ def test_verification_asks_nothing_twice() -> None:
     assert set(asked[:before]).isdisjoint(asked[before:])
 
 
+def test_verification_asks_once_for_all_targets() -> None:
+    asked: list[str] = []
+
+    def counted(texts: Sequence[str]) -> np.ndarray:
+        asked.extend(texts)
+        return np.column_stack([additive(texts), [0.5 - score for score in additive(texts)]])
+
+    model = piste.load_model(counted, kind="logit")
+    study = piste.explain(model, TEXTS[0], budget=60, target="all")
+    study.attribution_for("flip-set")
+    assert len(asked) == len(set(asked))
+
+
 def test_without_a_model_sets_are_said_to_be_unverified(study: Study, tmp_path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     study.save(tmp_path / "study")
     loaded = piste.load_study(tmp_path / "study")
