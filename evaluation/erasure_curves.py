@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from piste.evaluation.paired import bootstrap_median
+from piste.evaluation.paired import median_curve
 
 AT = " @ "
 """Between order and share in the settings of `piste.evaluation.measures.Curve` with ``keep_points``."""
@@ -48,19 +48,17 @@ def erasure_curve(
     rows = rows[rows["space"] == rows["space"].iloc[0]] if len(rows) else rows
     shares = rows["setting"].str.split(AT, regex=False).str[-1].astype(float)
     rows = rows.assign(share=shares).dropna(subset=["value"])
-    found = [
-        {"surrogate": " ".join(map(str, method)), "x": x}
-        | dict(zip(("y", "low", "high"), bootstrap_median(at_x, confidence, seed), strict=True))
+    points = (
+        (" ".join(map(str, method)), x, at_x)
         for method, own in rows.groupby(["surrogate", "kind"], sort=False)
         for x, at_x in zip(GRID, _on_grid(own).T, strict=True)
-    ]
-    return pd.DataFrame(found, columns=["surrogate", "x", "y", "low", "high"])
+    )
+    return median_curve(points, confidence, seed)
 
 
 def _on_grid(rows: pd.DataFrame) -> np.ndarray:
-    """Every text's curve at the shares of the grid, shape (n_texts, n_shares)."""
-    curves = []
-    for _, own in rows.groupby(["text", "target"], sort=False):
-        ordered = own.sort_values("share")
-        curves.append(np.interp(GRID, ordered["share"], ordered["value"]))
-    return np.array(curves)
+    """Every text's curve at the shares of the grid, the mean over its targets, shape (n_texts, n_shares)."""
+    by_text: dict[object, list[np.ndarray]] = {}
+    for (text, _), own in rows.sort_values("share").groupby(["text", "target"], sort=False):
+        by_text.setdefault(text, []).append(np.interp(GRID, own["share"], own["value"]))
+    return np.array([np.mean(curves, axis=0) for curves in by_text.values()])

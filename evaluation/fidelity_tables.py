@@ -1,6 +1,6 @@
 """What a fidelity study found, as tables: medians over texts, curves, paired comparisons."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 from piste._errors import InputError
 from piste.evaluation.compare import Comparison, compare
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
-from piste.evaluation.paired import bootstrap_median
+from piste.evaluation.paired import bootstrap_median, median_curve
 
 COLUMNS = (
     "text",
@@ -125,21 +125,23 @@ class FidelityStudy:
 
     def budget_curve(self, mask_law: str = "uniform-size", value: str = "r2") -> pd.DataFrame:
         """Median over texts against queries: surrogate, x, y, low, high."""
-        return self._curve(
+        points = (
             (name, budget, own[value])
             for budget in self.budgets
             for rows in [self.per_text(budget)]
             for name, own in rows[rows["mask_law"] == mask_law].groupby("surrogate", sort=False)
         )
+        return median_curve(points, self.confidence, self.seed)
 
     def deletion_curve(self, budget: int | None = None, value: str = "mse") -> pd.DataFrame:
         """Median over texts against the number of removed units: surrogate, x, y, low, high."""
         table = self.table[self.table["budget"] == (budget or self.budgets[-1])]
         removed = table[table["mask_law"] == DELETIONS]
-        return self._curve(
+        points = (
             (name, n_removed, own.groupby("text")[value].agg(_strict_mean))
             for (name, n_removed), own in removed.groupby(["surrogate", "n_removed"], sort=False)
         )
+        return median_curve(points, self.confidence, self.seed)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the table; beside it `summary`, `meta` and, of several texts, `tests`, as ``NAME.….csv``."""
@@ -171,15 +173,6 @@ class FidelityStudy:
             middle = bootstrap_median(values, self.confidence, self.seed)
             found |= {column: middle.median, f"{column}_low": middle.low, f"{column}_high": middle.high}
         return found
-
-    def _curve(self, points: Iterable[tuple[Hashable, object, pd.Series]]) -> pd.DataFrame:
-        rows = []
-        for name, x, values in points:
-            middle = bootstrap_median(values, self.confidence, self.seed)
-            rows.append(
-                {"surrogate": name, "x": x, "y": middle.median, "low": middle.low, "high": middle.high}
-            )
-        return pd.DataFrame(rows, columns=["surrogate", "x", "y", "low", "high"])
 
 
 def _strict_mean(values: pd.Series) -> float:

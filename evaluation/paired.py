@@ -1,9 +1,11 @@
 """One number per document: its median, whether it is centred at 0, how one-sided it is."""
 
 import warnings
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
@@ -99,6 +101,22 @@ def check_test(test: object) -> None:
     if test not in get_args(Test):
         known = ", ".join(map(repr, get_args(Test)))
         raise InputError(f"Got test={test!r}; expected one of {known}.")
+
+
+def median_curve(
+    points: Iterable[tuple[object, object, ArrayLike]], confidence: float = 0.95, seed: int = 0
+) -> pd.DataFrame:
+    """Medians with intervals as `piste.evaluation.plots.curves` draws them: surrogate, x, y, low, high.
+
+    Parameters
+    ----------
+    points
+        (surrogate, x, values of the documents there).
+    confidence, seed
+        As for `bootstrap_median`.
+    """
+    rows = [(name, x, *bootstrap_median(values, confidence, seed)) for name, x, values in points]
+    return pd.DataFrame(rows, columns=["surrogate", "x", "y", "low", "high"])
 
 
 def rank_biserial(differences: ArrayLike) -> float:

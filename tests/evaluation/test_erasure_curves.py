@@ -39,6 +39,20 @@ def test_insertion_of_the_least_relevant_mirrors_deletion() -> None:
     np.testing.assert_allclose(insertion["y"], deletion["y"][::-1])
 
 
+def test_a_text_of_several_targets_is_one_document() -> None:
+    def two(texts: Sequence[str]) -> np.ndarray:
+        return np.column_stack([count(texts), [-score for score in count(texts)]])
+
+    study = piste.explain(two, TEXTS, surrogates="shap", space="raw", target="all")
+    measured = faithfulness(
+        two, TEXTS, study.attributions, metrics=Curve("deletion", keep_points=True), space="raw"
+    )
+    found = erasure_curve(measured, "deletion")
+    # One target is the other with its sign turned: each text starts at the mean of the two, 0.
+    assert found["y"].iloc[0] == 0
+    assert (found["low"].iloc[0], found["high"].iloc[0]) == (0, 0)
+
+
 def test_no_points_no_curve() -> None:
     study = piste.explain(count, TEXTS, surrogates="shap", space="raw")
     table = faithfulness(count, TEXTS, study.attributions, metrics="deletion", space="raw")
