@@ -1,6 +1,5 @@
 """A model with everything that decides how masked texts are put to it."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from piste.sampling.models.protocol import BlackBox
 from piste.sampling.records import Query, Text, Units
 from piste.sampling.segment import segment
 from piste.sampling.store import AnswerStore
+from piste.surrogates.preparation import entropy
 
 PARTIAL = "partial word"
 """The flag of a text in which a token starts or ends inside a word."""
@@ -164,5 +164,4 @@ def _refuse_unfound(tokens: Sequence[str], text: str) -> None:
 
 def text_generator(seed: int, text: Text, use: str) -> np.random.Generator:
     """A generator that depends on the seed, the text and the use alone, so all methods get the same."""
-    digest = hashlib.sha256(repr((text, use)).encode("utf-8", "surrogatepass")).digest()
-    return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+    return np.random.default_rng(entropy(seed, (text, use)))

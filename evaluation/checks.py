@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from piste._errors import InputError
+from piste.surrogates.records import check_whole
 
 
 def check_level(confidence: object, seed: object = 0) -> None:
@@ -17,16 +18,6 @@ def check_level(confidence: object, seed: object = 0) -> None:
             f"Got confidence={confidence!r}; expected a number between 0 and 1, such as 0.95."
         )
     check_whole("seed", seed)
-
-
-def check_whole(name: str, value: object, least: int = 0) -> None:
-    """Refuse what is no whole number of at least so much.
-
-    >>> check_whole("max_calls", 100)
-    """
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:  # type: ignore[operator]
-        raise InputError(f"Got {name}={value!r}; expected a whole number of at least {least}.")
 
 
 def check_attributions(table: object) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from piste._errors import InputError
-from piste.evaluation.checks import check_attributions, check_level, check_whole, numbers
+from piste.evaluation.checks import check_attributions, check_level, numbers
+from piste.surrogates.records import check_whole
 
 COLUMNS = (
     "target",

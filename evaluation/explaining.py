@@ -5,19 +5,16 @@ from os import PathLike
 from typing import Literal
 
 from piste._errors import InputError
-from piste.evaluation.inputs import kept_answers, listed_texts, text_names
+from piste.evaluation.inputs import begin, kept_answers
 from piste.evaluation.spent import Spent, usage_since, usage_so_far
 from piste.evaluation.study import Study, refuse_if_nothing_came_out
 from piste.sampling.collect import Progress
-from piste.sampling.masking import choose_masking
-from piste.sampling.models import load_model
 from piste.sampling.records import Design, Text
 from piste.sampling.segment import UnitChoice
 from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
 from piste.surrogates.named import named_surrogates
-from piste.surrogates.noise import check_repeatable
 from piste.surrogates.records import Options
 from piste.surrogates.rounds import AutoBudget
 
@@ -127,12 +124,7 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         raise InputError(
             f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
         )
-    box = load_model(model)
-    if noise_probe:
-        check_repeatable(box)
-    choose_masking(masking, box)  # refuse before the first query
-    listed = listed_texts(texts)
-    names = text_names(text_ids, len(listed))
+    box, listed, names = begin(model, texts, text_ids, options)
     outcomes = []
     before = usage_so_far(box)
     with kept_answers(box, store) as kept:

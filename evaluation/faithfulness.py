@@ -15,7 +15,7 @@ from piste._errors import InputError, PisteError
 from piste._typing import BoolArray, FloatArray
 from piste.evaluation.asking import PARTIAL, Asking, asking, cuts_words, explained_units, text_generator
 from piste.evaluation.baselines import add_baselines
-from piste.evaluation.checks import check_attributions, check_whole
+from piste.evaluation.checks import check_attributions
 from piste.evaluation.erasure import human_size
 from piste.evaluation.explanations import IMPORTANCE, Explanation, explanations, texts_by_id
 from piste.evaluation.measures import BUILT_IN, TIES, Answered, Erasure, Measure, Value, chosen_measures
@@ -25,6 +25,7 @@ from piste.sampling.records import Query, Text
 from piste.sampling.space import choose_targets, to_space
 from piste.sampling.store import AnswerStore
 from piste.surrogates.explain import EPSILON
+from piste.surrogates.records import check_whole
 
 COLUMNS = (
     "text",

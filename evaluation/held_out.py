@@ -12,12 +12,10 @@ from piste._errors import InputError, PisteWarning
 from piste._typing import BoolArray, FloatArray
 from piste.evaluation.fidelity import fidelity_status, measure_fidelity, noise_ceiling
 from piste.evaluation.fidelity_tables import COLUMNS, DELETIONS, MEAN, ZERO, FidelityStudy
-from piste.evaluation.inputs import listed_texts, text_names, with_answers_kept
+from piste.evaluation.inputs import begin, with_answers_kept
 from piste.evaluation.judging import LAWS, MOST_DELETIONS, Judged, judging_masks
 from piste.evaluation.provenance import SCHEMA_VERSION, described, versions
 from piste.sampling.collect import Memory, Progress
-from piste.sampling.masking import choose_masking
-from piste.sampling.models import load_model
 from piste.sampling.models.protocol import BlackBox
 from piste.sampling.records import Text
 from piste.sampling.segment import UnitChoice
@@ -25,7 +23,6 @@ from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
 from piste.surrogates.named import named_surrogates
-from piste.surrogates.noise import check_repeatable
 from piste.surrogates.records import Explained, Failed, Options
 
 DEFAULT_LAWS = (DELETIONS, "uniform-size", "short")
@@ -54,7 +51,7 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
     confidence: float = 0.95,
     text_ids: Sequence[str] | None = None,
     noise_probe: int = 0,
-) -> "FidelityStudy":
+) -> FidelityStudy:
     """Fit surrogates with equal budgets and judge all of them by the same fresh masks.
 
     For each text the judging masks are drawn before any other, and no fit sees them. They follow the
@@ -108,12 +105,7 @@ def fidelity_study(  # noqa: PLR0913 - the options of `piste.explain`, and what 
         confidence=confidence,
         noise_probe=noise_probe,
     )
-    box = load_model(model)
-    if noise_probe:
-        check_repeatable(box)
-    choose_masking(masking, box)  # refuse before the first query
-    listed = listed_texts(texts)
-    names = text_names(text_ids, len(listed))
+    box, listed, names = begin(model, texts, text_ids, options)
     rows: list[dict[str, object]] = []
     failures: dict[str, str] = {}
     with with_answers_kept(box, store) as asked:
@@ -184,8 +176,7 @@ def _text_rows(
     ceilings: dict[object, float] = {}
     for budget in reversed(budgets):
         # The largest is first, and probes for all: the judging masks, and so the ceilings, are the same.
-        asked = replace(options, budget=budget) if rows else options
-        asked = replace(asked, noise_probe=0) if rows else asked
+        asked = replace(options, budget=budget, noise_probe=0) if rows else options
         outcome = explain_text(
             models[0], text, name, asked, reserve=reserve, memory=memory, repeated=models[1]
         )

@@ -7,6 +7,8 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from piste._errors import InputError
+from piste.sampling.masking import choose_masking
+from piste.sampling.models import load_model
 from piste.sampling.models.protocol import BlackBox
 from piste.sampling.models.remote import Concurrent
 from piste.sampling.records import Text
@@ -18,6 +20,8 @@ from piste.sampling.store import (
     chosen_store,
     with_store,
 )
+from piste.surrogates.noise import check_repeatable
+from piste.surrogates.records import Options
 
 
 class Kept(NamedTuple):
@@ -30,6 +34,18 @@ class Kept(NamedTuple):
     def n_known(self) -> int:
         """How many queries the store has answered by now."""
         return 0 if self.stored is None else self.stored.n_known
+
+
+def begin(
+    model: object, texts: object, text_ids: Sequence[str] | None, options: Options
+) -> tuple[BlackBox, list[Text], list[str]]:
+    """The loaded model, the texts and their names; what the model cannot do is refused before a query."""
+    box = load_model(model)
+    if options.noise_probe:
+        check_repeatable(box)
+    choose_masking(options.masking, box)
+    listed = listed_texts(texts)
+    return box, listed, text_names(text_ids, len(listed))
 
 
 @contextmanager

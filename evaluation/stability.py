@@ -9,11 +9,11 @@ import pandas as pd
 from piste._errors import InputError, PisteError
 from piste._typing import FloatArray
 from piste.evaluation.asking import explained_units, text_generator
-from piste.evaluation.checks import check_whole
 from piste.evaluation.explanations import Explanation, Span, explanations, texts_by_id
 from piste.evaluation.perturbation import max_sensitivity
 from piste.evaluation.rationales import Rationale, unit_flags
 from piste.sampling.records import Text, Units
+from piste.surrogates.records import check_whole
 
 Explainer = Callable[[list[Text], int], pd.DataFrame]
 """From texts and a seed to attributions whose ``text_id`` is the position of the text."""

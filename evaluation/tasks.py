@@ -10,14 +10,13 @@ import pandas as pd
 
 from piste._errors import InputError
 from piste.evaluation.agreement import lexicon_agreement, rationale_agreement
-from piste.evaluation.checks import check_whole
 from piste.evaluation.lexicons import Lexicon
 from piste.evaluation.rationales import Rationale
 from piste.evaluation.sets import Goal
 from piste.evaluation.task_measures import efficiency_gaps, removal_errors
 from piste.evaluation.task_sets import SET_COLUMNS, derive_sets
 from piste.sampling.models.protocol import BlackBox
-from piste.surrogates.records import Explained, Options
+from piste.surrogates.records import Explained, Options, check_whole
 
 Kind = tuple[str, str]
 """The name of a surrogate and the kind of its scores."""

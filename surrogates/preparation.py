@@ -48,10 +48,14 @@ def units_of(model: BlackBox, text: Text, options: Options) -> Units:
 
 def generators(seed: int, text: Text) -> tuple[np.random.Generator, np.random.Generator]:
     """Generators that depend on the seed and the text alone, so the order of texts is irrelevant."""
-    digest = hashlib.sha256(repr(text).encode("utf-8", "surrogatepass")).digest()
-    sequence = np.random.SeedSequence([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
-    fit, held_out = sequence.spawn(2)
+    fit, held_out = np.random.SeedSequence(entropy(seed, text)).spawn(2)
     return np.random.default_rng(fit), np.random.default_rng(held_out)
+
+
+def entropy(seed: int, what: object) -> list[int]:
+    """What seeds a generator that depends on a seed and on what is written alone."""
+    digest = hashlib.sha256(repr(what).encode("utf-8", "surrogatepass")).digest()
+    return [seed, *np.frombuffer(digest, dtype=np.uint32).tolist()]
 
 
 def groups_of(units: Units) -> IntArray:

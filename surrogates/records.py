@@ -41,21 +41,21 @@ class Options:
     noise_probe: int = 0
 
     def __post_init__(self) -> None:
-        _check_whole("noise_probe", self.noise_probe, 0, "repeats of the unmasked text")
+        check_whole("noise_probe", self.noise_probe, 0, "repeats of the unmasked text")
         if 0 < self.noise_probe < LEAST_REPEATS:
             raise InputError(
                 f"Got noise_probe={self.noise_probe}; expected 0 for none or at least {LEAST_REPEATS} "
                 "repeats, which is what it takes to tell a variance. Ten are usual."
             )
         of_what = _QUERIES_NEEDED + " and its repeats" * bool(self.noise_probe)
-        _check_whole("budget", self.cap, MIN_BUDGET + self.noise_probe, of_what)
+        check_whole("budget", self.cap, MIN_BUDGET + self.noise_probe, of_what)
         _check_types(self)
         if not isinstance(self.confidence, float) or not 0 < self.confidence < 1:
             raise InputError(
                 f"Got confidence={self.confidence!r}; expected a number between 0 and 1, such as 0.95."
             )
-        _check_whole("batch_size", self.batch_size, 1, "texts in one call of the model")
-        _check_whole("seed", self.seed, 0, "as the only source of randomness")
+        check_whole("batch_size", self.batch_size, 1, "texts in one call of the model")
+        check_whole("seed", self.seed, 0, "as the only source of randomness")
         if self.space not in get_args(Space):
             names = ", ".join(map(repr, get_args(Space)))
             raise InputError(f"Got space={self.space!r}; expected one of {names}.")
@@ -222,10 +222,12 @@ def _check_types(options: Options) -> None:
         )
 
 
-def _check_whole(name: str, value: object, least: int, of_what: str) -> None:
-    """Refuse what is no whole number, or too small."""
+def check_whole(name: str, value: object, least: int = 0, of_what: str = "") -> None:
+    """Refuse what is no whole number, or too small.
+
+    >>> check_whole("budget", 100, 2, "queries")
+    """
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:  # type: ignore[operator]
-        raise InputError(
-            f"Got {name}={value!r}; expected a whole number of at least {least} {of_what}."
-        )
+        wanted = f"{least} {of_what}".rstrip()
+        raise InputError(f"Got {name}={value!r}; expected a whole number of at least {wanted}.")
