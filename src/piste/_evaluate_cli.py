@@ -10,7 +10,7 @@ from rich.console import Console
 from piste import _options as option
 from piste._console import errors_as_one_line
 from piste._errors import InputError, ModelError
-from piste._setup import check_outputs, opened_model, read_context, say_dry_run
+from piste._setup import beside, check_outputs, opened_model, read_context, say_dry_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from piste.evaluation.scorecard import Scorecard
     from piste.sampling.models.protocol import BlackBox
 
-SURROGATES = ["lime", "shap", "slalom"]
 METRICS = ["comprehensiveness", "sufficiency", "deletion", "insertion"]
 BASELINES = ["random"]
 CURVES = ("deletion", "insertion")
@@ -148,12 +147,13 @@ def evaluate(
 
         if oracle:
             _refuse_beside_oracles(source, html, attributions, dry_run)
-            _score_oracles(oracle, surrogate or [*SURROGATES, "interactions"], budget, seed, out, quiet)
+            fitted = surrogate or [*option.SURROGATES, "interactions"]
+            _score_oracles(oracle, fitted, budget, seed, out, quiet)
             return
         if source is None:
             raise InputError("Got nothing to evaluate; expected texts, or --oracle all.")
         read = [source, context_file, store, attributions, rationales, lexicon]
-        check_outputs(read, [out, html, *_beside(out)])
+        check_outputs(read, [out, html, *beside(out, BESIDE)])
         if html is not None and attributions is not None:
             raise InputError("Got --html with --attributions; expected texts to be explained.")
         people = (rationales, rationale_column, annotators, absolute)
@@ -191,7 +191,7 @@ def evaluate(
                 study = explain(
                     box,
                     inputs.texts,
-                    surrogates=surrogate or SURROGATES,
+                    surrogates=surrogate or option.SURROGATES,
                     units=units,
                     budget=budget,
                     target=target,
@@ -262,11 +262,6 @@ def _give(
         )
 
 
-def _beside(out: Path | None) -> list[Path]:
-    """The files that come with it."""
-    return [] if out is None else [out.with_suffix(f".{part}") for part in BESIDE]
-
-
 def _without_none(given: list[str] | None, usual: list[str]) -> list[str]:
     """What was given, the usual where nothing was, and nothing for ``none``."""
     return [name for name in (usual if given is None else given) if name != "none"]
@@ -292,7 +287,7 @@ def _score_oracles(
     from piste.evaluation.provenance import versions
     from piste.evaluation.scorecard_report import oracle_report
 
-    check_outputs([], [out, *_beside(out)[-1:]])
+    check_outputs([], [out, *beside(out, ["meta.json"])])
     table = evaluate_oracles(None if "all" in names else names, surrogates, budget=budget, seed=seed)
     if not len(table):
         raise InputError(

@@ -10,9 +10,8 @@ from rich.console import Console
 from piste import _options as option
 from piste._console import errors_as_one_line
 from piste._inputs import read_inputs
-from piste._setup import check_outputs, opened_model, read_context, say_dry_run
+from piste._setup import beside, check_outputs, opened_model, read_context, say_dry_run
 
-SURROGATES = ["lime", "shap", "slalom"]
 BESIDE = ("summary.csv", "tests.csv", "meta.json")
 
 EXAMPLES = """
@@ -82,8 +81,7 @@ def fidelity(
         from piste.sampling.collect import stderr_progress
 
         inputs = read_inputs(source, text_column, id_column)
-        beside = [out.with_suffix(f".{part}") for part in BESIDE] if out else []
-        check_outputs([source, context_file, store], [out, *beside, plot])
+        check_outputs([source, context_file, store], [out, *beside(out, BESIDE), plot])
         if plot is not None:
             check_ending(plot.suffix)
         box = opened_model(
@@ -105,7 +103,7 @@ def fidelity(
             study = fidelity_study(
                 box,
                 inputs.texts,
-                surrogates=surrogate or SURROGATES,
+                surrogates=surrogate or option.SURROGATES,
                 budgets=spent,
                 laws=judging,
                 units=units,

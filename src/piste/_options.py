@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+SURROGATES = ["lime", "shap", "slalom"]
+"""What is fitted where no --surrogate is given."""
+
 Source = Annotated[
     str,
     typer.Argument(metavar="TEXT|FILE", help="A text, or a .csv, .tsv, .jsonl or .txt file of texts."),

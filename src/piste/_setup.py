@@ -105,6 +105,11 @@ def read_context(path: Path | None) -> str | None:
         ) from error
 
 
+def beside(out: Path | None, endings: Sequence[str]) -> list[Path]:
+    """The files that are written beside one, if there is one, as NAME.ENDING."""
+    return [] if out is None else [out.with_suffix(f".{ending}") for ending in endings]
+
+
 def check_outputs(read: Sequence[str | Path | None], written: Sequence[Path | None]) -> None:
     """Refuse before the first query what could not be written after the last, or would destroy an input."""
     inputs = {_resolved(path) for path in read if path is not None}

@@ -43,8 +43,6 @@ app = typer.Typer(
 
 app.add_typer(store_app, name="store")
 
-SURROGATES = ["lime", "shap", "slalom"]
-
 EXPLAIN_EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -130,7 +128,7 @@ def explain(
         )
         if dry_run:
             options = Options(
-                named_surrogates(surrogate or SURROGATES),
+                named_surrogates(surrogate or option.SURROGATES),
                 units=units,
                 design=design,
                 context=context,
@@ -143,7 +141,7 @@ def explain(
             study = explain_texts(
                 box,
                 inputs.texts,
-                surrogates=surrogate or SURROGATES,
+                surrogates=surrogate or option.SURROGATES,
                 units=units,
                 masking=masking,
                 design=design,
