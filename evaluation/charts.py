@@ -41,10 +41,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A method's curve and its band, as lists of SVG coordinates."""
+    """A method's curve and its band, as lists of SVG coordinates; `again` where the colour is another's too."""
 
     name: str
     colour: int
+    again: bool
     points: str
     band: str
 
@@ -136,7 +137,13 @@ def curve_chart(title: str, table: pd.DataFrame) -> Chart | None:
         places[column], _ = _scaled(table[column].to_numpy(float), all_y, HEIGHT - BOTTOM, TOP, "")
     drawn = pd.DataFrame(places).assign(surrogate=table["surrogate"].to_numpy())
     lines = tuple(
-        Line(str(name), place % N_COLOURS, _path(own, "y"), _band(own) if banded else "")
+        Line(
+            str(name),
+            place % N_COLOURS,
+            place >= N_COLOURS,
+            _path(own, "y"),
+            _band(own) if banded else "",
+        )
         for place, (name, own) in enumerate(drawn.groupby("surrogate", sort=True))
     )
     return Chart(title, across, up, lines=lines)

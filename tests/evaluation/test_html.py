@@ -465,3 +465,10 @@ def test_what_cannot_be_written_is_refused_before_the_first_query(
     assert result.exit_code == 2
     assert says in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_methods_beyond_the_colours_are_still_told_apart() -> None:
+    table = pd.DataFrame({"surrogate": list("abcdefgh") * 2, "x": [0] * 8 + [1] * 8, "y": range(16)})
+    chart = curve_chart("curves", table)
+    assert chart is not None
+    assert len({(line.colour, line.again) for line in chart.lines}) == 8
