@@ -2,7 +2,8 @@
 
     python benchmarks/peers/run.py --minilm FOLDER [--config peers.toml] [--out docs]
 
-Writes peers.csv (one row per run) and peers.md. `--render` makes the page from the rows that are there.
+Writes a csv (one row per run) and a page of the configuration's name after each cell; cells that the csv
+has are not measured again, so delete it to begin anew. `--render` makes the page from the rows that are there.
 Needs `pip install shap lime captum shapiq slalom-explanations`; what is not installed is left out by name.
 """
 
@@ -41,19 +42,23 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # all packages with as many threads
     import pandas as pd
-    from tables import markdown
+    from tables import CELL, markdown
 
-    path = options.out / "peers.csv"
+    path, page = (options.out / f"{options.config.stem}.{end}" for end in ("csv", "md"))
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=CELL)
     if not options.render:
-        start = time.perf_counter()
-        rows = list(_measured(config, options.minilm))
-        print(f"{len(rows)} rows in {time.perf_counter() - start:.0f} s")
-        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.4g")
-    (options.out / "peers.md").write_text(markdown(pd.read_csv(path), config), encoding="utf-8")
+        known = set(rows[CELL].itertuples(index=False, name=None))
+        for measured in _measured(config, options.minilm, known):
+            rows = pd.concat([rows, pd.DataFrame(measured)], ignore_index=True)
+            rows.to_csv(path, index=False, float_format="%.4g")
+            page.write_text(markdown(rows, config, options.config.stem), encoding="utf-8")
+    page.write_text(markdown(rows, config, options.config.stem), encoding="utf-8")
 
 
-def _measured(config: dict[str, Any], folder: Path) -> Iterator[dict[str, object]]:
-    """One row per run, and one per explainer that could not run."""
+def _measured(
+    config: dict[str, Any], folder: Path, known: set[tuple[object, ...]]
+) -> Iterator[list[dict[str, object]]]:
+    """The rows of each cell that is not known: one per run, and one per explainer that could not run."""
     from subjects import embedded, minilm, oracle, text_of
 
     makers = {
@@ -71,9 +76,11 @@ def _measured(config: dict[str, Any], folder: Path) -> Iterator[dict[str, object
             continue
         for n_units, budget, batch in product(part["units"], part["budgets"], part["batches"]):
             cell = {"model": name, "units": n_units, "budget": budget, "batch": batch}
-            print(*cell.values(), flush=True)
-            for row in _cell(subject, text_of(n_units), cell, part, config):
-                yield cell | row
+            if tuple(cell.values()) in known:
+                continue
+            start = time.perf_counter()
+            yield [cell | row for row in _cell(subject, text_of(n_units), cell, part, config)]
+            print(*cell.values(), f"{time.perf_counter() - start:.0f} s", flush=True)
 
 
 def _cell(

@@ -14,11 +14,11 @@ LEVEL = 0.95
 
 HEAD = """# piste against its peers: time
 
-Made by `python benchmarks/peers/run.py --minilm FOLDER` from `benchmarks/peers/peers.toml`; every
-run is a row of [peers.csv](peers.csv).
+Made by `python benchmarks/peers/run.py --minilm FOLDER --config {config}`; every run is a row of the
+csv beside this page.
 
 The same model object (torch module, onnxruntime session or Python function), the same text, the
-same number of model queries asked for, {threads} thread for all, in an order that turns from one
+same number of model queries asked for, {threads} for all, in an order that turns from one
 repeat to the next. Peers ask the model through five plain lines, tokeniser with padding and one
 forward pass, in the order they please. `default` leaves the batch size to the package (shap 10,
 captum 1, lime, shapiq and shap Kernel everything in one call, slalom-explanations 16, piste 64);
@@ -27,12 +27,11 @@ shapiq) get masks, which piste turns into text at their cost. slalom-explanation
 three words at a time, other queries than the others', so much cheaper ones; `deletion` removes up
 to five words.
 
-Seconds are those of the processor (user and system time of the process): the machine was shared,
-which stretches the wall clock far more than these. `ratio` is the package's seconds per run over those
-of `{reference}` in the same repeat, the geometric mean with a {level:.0%} t-interval of the
-logarithms; above 1 piste is faster. `wall` is the median. Bare forward passes are the queries of
-`{reference}` cut into tokens, sorted by length and run in batches bounded by tokens ({bare}; the
-faster): nothing else. An oracle costs nothing to ask, so that only the package's own work is left.
+{clock} `ratio` is the package's seconds per run over those of `{reference}` in the same repeat, the
+geometric mean with a {level:.0%} t-interval of the logarithms; above 1 piste is faster. Bare
+forward passes are the queries of `{reference}` cut into tokens, sorted by length and run in batches bounded
+by tokens ({bare}; the fastest): nothing else. An oracle costs nothing to ask, so that only the package's
+own work is left.
 
 Not every package spends what it is given: shap Partition stops when its tree of the text is used up, shap
 Permutation after the last whole permutation; compare such rows by their milliseconds per query. Whatever
@@ -41,12 +40,23 @@ better engine could still gain.
 """
 
 
-def markdown(rows: pd.DataFrame, config: dict[str, Any]) -> str:
+CLOCKS = {
+    "cpu": "Seconds are those of the processor (user and system time of the process): the machine was "
+    "shared, which stretches the wall clock (`other clock`, the median) far more than these.",
+    "wall": "Seconds are those of the wall clock, on a machine that did nothing else; `other clock` has "
+    "those of the processor.",
+}
+OTHER = {"cpu": "wall", "wall": "cpu"}
+
+
+def markdown(rows: pd.DataFrame, config: dict[str, Any], name: str) -> str:
     """The page of these runs."""
     if "skipped" not in rows:
         rows = rows.assign(skipped=np.nan)
     head = HEAD.format(
-        threads=config["threads"],
+        config=f"benchmarks/peers/{name}.toml",
+        clock=CLOCKS[config["clock"]],
+        threads=f"{config['threads']} thread" + "s" * (config["threads"] > 1),
         best=config["best_batch"],
         reference=REFERENCE,
         level=LEVEL,
@@ -57,24 +67,25 @@ def markdown(rows: pd.DataFrame, config: dict[str, Any]) -> str:
     for cell, runs in rows.groupby(CELL, sort=False):
         model, units, budget, batch = cell
         parts.append(f"## {model}, {units} units, {budget:,} queries, {batch} batch size\n")
-        parts.append(_table(runs[runs["skipped"].isna()]))
+        parts.append(_table(runs[runs["skipped"].isna()], config["clock"]))
     parts.append("## Not run\n")
     skipped = rows.dropna(subset="skipped").drop_duplicates(["model", "explainer", "skipped"])
     parts += [f"- {row.explainer} on {row.model}: {row.skipped}" for row in skipped.itertuples()]
     return "\n".join(parts) + "\n"
 
 
-def _table(runs: pd.DataFrame) -> str:
-    by_repeat = runs.pivot(index="repeat", columns="explainer", values="cpu")
+def _table(runs: pd.DataFrame, clock: str) -> str:
+    by_repeat = runs.pivot(index="repeat", columns="explainer", values=clock)
     medians = runs.groupby("explainer", sort=False)[["cpu", "wall", "n_queries"]].median()
     lines = [
-        "| explainer | queries | seconds | ms per query | wall | ratio |",
+        "| explainer | queries | seconds | ms per query | other clock | ratio |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    for name, row in medians.sort_values("cpu").iterrows():
+    for name, row in medians.sort_values(clock).iterrows():
         ratio = _ratio(by_repeat[name] / by_repeat[REFERENCE]) if name != REFERENCE else "1"
-        each = f"{1000 * row.cpu / row.n_queries:.2f}"
-        shown = f"| {name} | {row.n_queries:.0f} | {row.cpu:.3f} | {each} | {row.wall:.3f} | {ratio} |"
+        seconds, other = row[clock], row[OTHER[clock]]
+        each = f"{1000 * seconds / row.n_queries:.2f}"
+        shown = f"| {name} | {row.n_queries:.0f} | {seconds:.3f} | {each} | {other:.3f} | {ratio} |"
         lines.append(shown)
     return "\n".join(lines) + "\n"
 
