@@ -20,11 +20,14 @@ from piste.sampling.space import to_space
 
 @dataclass(frozen=True)
 class Answered:
-    """Masks (n, n_units) and log-odds (n,) of one text, by the law that drew them."""
+    """Masks (n, n_units) and log-odds (n,) of one text, by the law that drew them.
+
+    Fits are named by their design and number of masks.
+    """
 
     name: str
     n_units: int
-    fits: Mapping[str, tuple[BoolArray, FloatArray]]
+    fits: Mapping[tuple[str, int], tuple[BoolArray, FloatArray]]
     held_out: Mapping[str, tuple[BoolArray, FloatArray]]
 
 
@@ -58,7 +61,10 @@ def answered(
             np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
             os.replace(partial, path)
         with np.load(path) as kept:
-            fits = {law: (kept[f"{law} masks"], kept[f"{law}"]) for law in config["fit_designs"]}
+            fits = {
+                (design, budget): (kept[f"{design} {budget} masks"], kept[f"{design} {budget}"])
+                for design, budget in config["fits"]
+            }
             held_out = {
                 law: (kept[f"held-out {law} masks"], kept[f"held-out {law}"])
                 for law in config["held_out_laws"]
@@ -78,8 +84,9 @@ def _asked(
     for law in config["held_out_laws"]:
         drawn[f"held-out {law}"] = draw(law, n_units, config["n_held_out"], rng, exclude=taken).masks
         taken = np.concatenate([taken, drawn[f"held-out {law}"]])
-    for law in config["fit_designs"]:
-        drawn[law] = with_anchors(draw(law, n_units, config["budget"] - 2, rng, exclude=taken)).masks
+    for design, budget in config["fits"]:
+        inner = draw(design, n_units, budget - 2, rng, exclude=taken)
+        drawn[f"{design} {budget}"] = with_anchors(inner).masks
     masks = np.concatenate(list(drawn.values()))
     answers = collect(model, render(units, masks, choose_masking("remove")))
     scores = to_space(answers.values, answers.kind, "logit").scores

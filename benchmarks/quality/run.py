@@ -74,33 +74,36 @@ def main() -> None:
 def judged(text: Answered, config: Mapping[str, Any], folder: Path) -> pd.DataFrame:
     """One row per model, design and law of held-out masks; kept in the folder."""
     path = folder / f"{text.name}.csv"
-    known = pd.read_csv(path) if path.exists() else pd.DataFrame({"fit": [], "model": []})
-    done = set(zip(known["fit"], known["model"], strict=True))
+    known = pd.read_csv(path) if path.exists() else pd.DataFrame({"fit": [], "budget": [], "model": []})
+    done = set(zip(known["fit"], known["budget"], known["model"], strict=True))
     rows = [
         row
-        for design in config["fit_designs"]
-        for name in _models_for(text, config)
-        if (design, name) not in done
-        for row in _rows(text, design, name)
+        for design, budget in config["fits"]
+        for name in _models_for(text, budget, config)
+        if (design, budget, name) not in done
+        for row in _rows(text, design, budget, name)
     ]
     table = pd.concat([known, pd.DataFrame(rows)], ignore_index=True) if rows else known
     table.to_csv(path, index=False)
     return table
 
 
-def _models_for(text: Answered, config: Mapping[str, Any]) -> list[str]:
-    """Pairs where they are fewer than the masks; what is slow on some texts only."""
+def _models_for(text: Answered, budget: int, config: Mapping[str, Any]) -> list[str]:
+    """Pairs where they are fewer than the masks; what is slow on some texts and at one budget only."""
     n_pairs, number = text.n_units * (text.n_units - 1) // 2, int(text.name[-2:])
     return [
         name
         for name in MODELS
-        if (name not in OF_PAIRS or n_pairs < config["budget"])
-        and number % config["every"].get(name, 1) == 0
+        if (name not in OF_PAIRS or n_pairs < budget)
+        and (
+            name not in config["every"]
+            or (budget == config["budget"] and number % config["every"][name] == 0)
+        )
     ]
 
 
-def _rows(text: Answered, design: str, name: str) -> list[dict[str, object]]:
-    masks, scores = text.fits[design]
+def _rows(text: Answered, design: str, budget: int, name: str) -> list[dict[str, object]]:
+    masks, scores = text.fits[design, budget]
     start = time.perf_counter()
     fitted = MODELS[name]()
     fitted.fit(masks.astype(float), scores)
@@ -111,6 +114,7 @@ def _rows(text: Answered, design: str, name: str) -> list[dict[str, object]]:
             "length": text.name[:-2],
             "n_units": text.n_units,
             "fit": design,
+            "budget": budget,
             "law": law,
             "model": name,
             "unexplained": float(

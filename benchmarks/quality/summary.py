@@ -21,7 +21,10 @@ def markdown(results: pd.DataFrame, config: Mapping[str, Any], model: str) -> st
         for name, each in config["lengths"].items()
         if name in counts
     )
-    every = ", ".join(f"{name} on every {n}th text" for name, n in config["every"].items())
+    every = ", ".join(
+        f"{name} on every {n}th text and at {config['budget']} masks"
+        for name, n in config["every"].items()
+    )
     parts = [
         "# Fidelity at equal numbers of queries\n",
         f"Written by `benchmarks/quality/run.py`: `{model}`, {lengths}; {config['budget']} masks to fit "
@@ -30,10 +33,60 @@ def markdown(results: pd.DataFrame, config: Mapping[str, Any], model: str) -> st
         "the held-out answers, 1 - R², its median over texts; ratios are medians over texts of the "
         "ratio of errors on the same masks, with their 95 % bootstrap interval over texts.\n",
     ]
+    usual = results[results["budget"] == config["budget"]]
+    default = results[results["fit"] == config["fits"][0][0]]
     for length in counts.index:
-        parts += [f"## {length.capitalize()} texts\n", _errors(results[results["length"] == length])]
-    parts += ["## Ratios aimed at\n", _targets(results)]
+        of_length = usual[usual["length"] == length]
+        parts += [
+            f"## {length.capitalize()} texts\n",
+            _errors(of_length),
+            f"### {length.capitalize()} texts: unexplained against queries\n",
+            _curves(default[default["length"] == length]),
+            f"### {length.capitalize()} texts: what the design does\n",
+            _designs(of_length, config["fits"][0][0]),
+        ]
+    parts += ["## Ratios aimed at\n", _targets(usual)]
     return "\n".join(parts) + "\n"
+
+
+def _curves(rows: pd.DataFrame) -> str:
+    """Median unexplained share of every model that was fitted to several budgets, with its interval."""
+    settings = list(dict.fromkeys(zip(rows["law"], rows["budget"], strict=True)))
+    settings.sort(key=lambda setting: (setting[0] != rows["law"].iloc[0], setting[1]))
+    lines = [
+        "| model | " + " | ".join(f"{law}, {budget}" for law, budget in settings) + " |",
+        "| --- |" + " --- |" * len(settings),
+    ]
+    for model in MODELS:
+        own = rows[rows["model"] == model]
+        if own["budget"].nunique() < 2:
+            continue
+        cells = [
+            _interval(own[(own["law"] == law) & (own["budget"] == budget)]["unexplained"])
+            for law, budget in settings
+        ]
+        lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _designs(rows: pd.DataFrame, default: str) -> str:
+    """Error under each design over that under the default one, median of the ratios over texts."""
+    laws, designs = list(dict.fromkeys(rows["law"])), list(dict.fromkeys(rows["fit"]))
+    others = [(design, law) for design in designs if design != default for law in laws]
+    lines = [
+        "| model | "
+        + " | ".join(f"{fit} over {default}, held out {law}" for fit, law in others)
+        + " |",
+        "| --- |" + " --- |" * len(others),
+    ]
+    for model in MODELS:
+        own = rows[rows["model"] == model]
+        if own.empty:
+            continue
+        wide = own.pivot_table(index="text", columns=["fit", "law"], values="unexplained")
+        cells = [_interval(wide[fit, law] / wide[default, law], digits=2) for fit, law in others]
+        lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _errors(rows: pd.DataFrame) -> str:
@@ -71,8 +124,16 @@ def _ratio(errors: Numbers, model: str, other: str) -> str:
     if model not in errors or other not in errors:
         return "–"
     ratio = (errors[model] / errors[other]).dropna()
-    found = bootstrap_median(ratio.to_numpy())
-    return f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return _interval(ratio, digits=2)
+
+
+def _interval(values: pd.Series, digits: int = 3) -> str:
+    """The median with its 95 % bootstrap interval over texts."""
+    known = values.dropna()
+    if known.empty:
+        return "–"
+    found = bootstrap_median(known.to_numpy())
+    return f"{found.median:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
 def _targets(results: pd.DataFrame) -> str:
