@@ -51,32 +51,42 @@ def chosen_texts(path: Path, units: tuple[int, int], n_texts: int, seed: int) ->
 def answered(
     model: BlackBox, texts: list[str], config: Mapping[str, Any], folder: Path, prefix: str
 ) -> Iterator[Answered]:
-    """The answers to each text; what the folder already holds is not asked again."""
+    """The answers to each text; what the folder already holds is not asked again.
+
+    Fits may be added at the end of their list: the masks of those before them stay the same.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for at, text in enumerate(texts):
         path = folder / f"{prefix}{at:02}.npz"
-        if not path.exists():
-            arrays = _asked(model, text, config, np.random.default_rng([config["seed"], at]))
+        kept = dict(np.load(path)) if path.exists() else {}
+        if any(f"{design} {budget}" not in kept for design, budget in config["fits"]):
+            kept |= _asked(model, text, config, np.random.default_rng([config["seed"], at]), kept)
             partial = path.with_suffix(".part.npz")
-            np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+            np.savez_compressed(partial, **kept)  # type: ignore[arg-type]
             os.replace(partial, path)
-        with np.load(path) as kept:
-            fits = {
-                (design, budget): (kept[f"{design} {budget} masks"], kept[f"{design} {budget}"])
-                for design, budget in config["fits"]
-            }
-            held_out = {
-                law: (kept[f"held-out {law} masks"], kept[f"held-out {law}"])
-                for law in config["held_out_laws"]
-            }
+        fits = {
+            (design, budget): (kept[f"{design} {budget} masks"], kept[f"{design} {budget}"])
+            for design, budget in config["fits"]
+        }
+        held_out = {
+            law: (kept[f"held-out {law} masks"], kept[f"held-out {law}"])
+            for law in config["held_out_laws"]
+        }
         n_units = next(iter(fits.values()))[0].shape[1]
         yield Answered(f"{prefix}{at:02}", n_units, fits, held_out)
 
 
 def _asked(
-    model: BlackBox, text: str, config: Mapping[str, Any], rng: np.random.Generator
+    model: BlackBox,
+    text: str,
+    config: Mapping[str, Any],
+    rng: np.random.Generator,
+    kept: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Held-out masks first, which no fit is given; the predicted class's log-odds."""
+    """Answers that are not kept yet: the predicted class's log-odds.
+
+    Held-out masks are drawn first, and no fit is given them.
+    """
     units = segment(text, "word", model=model)
     n_units = int(units.seen.sum())
     taken = np.repeat([[True], [False]], n_units, axis=1)
@@ -87,12 +97,10 @@ def _asked(
     for design, budget in config["fits"]:
         inner = draw(design, n_units, budget - 2, rng, exclude=taken)
         drawn[f"{design} {budget}"] = with_anchors(inner).masks
-    masks = np.concatenate(list(drawn.values()))
-    answers = collect(model, render(units, masks, choose_masking("remove")))
+    asked = {"full": taken[:1]} | {name: masks for name, masks in drawn.items() if name not in kept}
+    answers = collect(model, render(units, np.concatenate([*asked.values()]), choose_masking("remove")))
     scores = to_space(answers.values, answers.kind, "logit").scores
-    full = scores[masks.all(axis=1)][0]
-    ends = np.cumsum([len(rows) for rows in drawn.values()])[:-1]
-    of_class = np.split(scores[:, int(full.argmax())], ends)
-    return {f"{law} masks": rows for law, rows in drawn.items()} | dict(
-        zip(drawn, of_class, strict=True)
-    )
+    ends = np.cumsum([len(rows) for rows in asked.values()])[:-1]
+    _, *of_class = np.split(scores[:, int(scores[0].argmax())], ends)
+    names = [name for name in asked if name != "full"]
+    return {f"{name} masks": drawn[name] for name in names} | dict(zip(names, of_class, strict=True))

@@ -34,7 +34,8 @@ def markdown(results: pd.DataFrame, config: Mapping[str, Any], model: str) -> st
         "ratio of errors on the same masks, with their 95 % bootstrap interval over texts.\n",
     ]
     usual = results[results["budget"] == config["budget"]]
-    default = results[results["fit"] == config["fits"][0][0]]
+    default_design = config["fits"][0][0]
+    default = results[results["fit"] == default_design]
     for length in counts.index:
         of_length = usual[usual["length"] == length]
         parts += [
@@ -42,8 +43,8 @@ def markdown(results: pd.DataFrame, config: Mapping[str, Any], model: str) -> st
             _errors(of_length),
             f"### {length.capitalize()} texts: unexplained against queries\n",
             _curves(default[default["length"] == length]),
-            f"### {length.capitalize()} texts: what the design does\n",
-            _designs(of_length, config["fits"][0][0]),
+            f"### {length.capitalize()} texts: other designs, error over that under {default_design}\n",
+            _designs(results[results["length"] == length], default_design),
         ]
     parts += ["## Ratios aimed at\n", _targets(usual)]
     return "\n".join(parts) + "\n"
@@ -71,20 +72,22 @@ def _curves(rows: pd.DataFrame) -> str:
 
 def _designs(rows: pd.DataFrame, default: str) -> str:
     """Error under each design over that under the default one, median of the ratios over texts."""
-    laws, designs = list(dict.fromkeys(rows["law"])), list(dict.fromkeys(rows["fit"]))
-    others = [(design, law) for design in designs if design != default for law in laws]
-    lines = [
-        "| model | "
-        + " | ".join(f"{fit} over {default}, held out {law}" for fit, law in others)
-        + " |",
-        "| --- |" + " --- |" * len(others),
-    ]
+    laws = dict.fromkeys(rows["law"])
+    fits = dict.fromkeys(zip(rows["fit"], rows["budget"], strict=True))
+    others = [(fit, budget, law) for fit, budget in fits if fit != default for law in laws]
+    heads = [f"{fit} / {law}, {budget}" for fit, budget, law in others]
+    lines = ["| model | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(others)]
     for model in MODELS:
         own = rows[rows["model"] == model]
         if own.empty:
             continue
-        wide = own.pivot_table(index="text", columns=["fit", "law"], values="unexplained")
-        cells = [_interval(wide[fit, law] / wide[default, law], digits=2) for fit, law in others]
+        wide = own.pivot_table(index="text", columns=["fit", "budget", "law"], values="unexplained")
+        cells = [
+            _interval(wide[fit, budget, law] / wide[default, budget, law], digits=2)
+            if (fit, budget, law) in wide
+            else "–"
+            for fit, budget, law in others
+        ]
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
