@@ -17,7 +17,7 @@ from piste._typing import FloatArray
 from piste.fitting.shapley import exact_shapley
 from piste.sampling._subsets import water_fill
 from piste.sampling.designs import draw, with_anchors
-from piste.surrogates import KernelShap
+from piste.surrogates import KernelShap, Slalom
 
 Estimator = Callable[["Asked", int, int], FloatArray]
 
@@ -52,6 +52,7 @@ def estimators() -> tuple[dict[str, Estimator], dict[str, str]]:
         "piste KernelShap": _kernel_shap(None),
         'piste KernelShap(control="slalom")': _kernel_shap("slalom"),
         'piste KernelShap(control="gaussian-process")': _kernel_shap("gaussian-process"),
+        "piste Slalom": slalom,
         "leverage sampling": leverage,
     }
     optional: Mapping[str, tuple[str, dict[str, Estimator]]] = {
@@ -82,6 +83,12 @@ def _kernel_shap(control: str | None) -> Estimator:
         return KernelShap(control).fit(masks, asked(masks)).values_  # type: ignore[arg-type]
 
     return estimate
+
+
+def slalom(asked: Asked, budget: int, seed: int) -> FloatArray:
+    """The exact Shapley values of a fitted SLALOM, which are the model's as far as it fits."""
+    masks = _pool(asked, budget, seed)
+    return Slalom().fit(masks, asked(masks)).attributions("shapley")
 
 
 def leverage(asked: Asked, budget: int, seed: int) -> FloatArray:

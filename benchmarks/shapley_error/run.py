@@ -85,7 +85,7 @@ def _options() -> argparse.Namespace:
         "--cache",
         type=Path,
         default=Path.home() / ".cache" / "piste" / "shapley_error",
-        help="where the models' answers are kept (6 MB)",
+        help="where the models' answers are kept (5 MB)",
     )
     parser.add_argument("--out", type=Path, default=DOCS, help="where .md and .csv are written")
     parser.add_argument("--seeds", type=int, default=3)

@@ -17,7 +17,7 @@ from piste.sampling.models.protocol import BlackBox
 from piste.sampling.segment import segment
 from piste.sampling.space import choose_targets, to_space
 
-TEXTS_BY_SIZE = {10: 4, 11: 4, 12: 8, 13: 4, 14: 4}
+TEXTS_BY_SIZE = {10: 10, 11: 10, 12: 14, 13: 8, 14: 8}
 """How many texts of each number of units."""
 
 
