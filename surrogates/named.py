@@ -8,12 +8,14 @@ from piste.surrogates.interactions import Interactions
 from piste.surrogates.lime import Lime
 from piste.surrogates.shap import KernelShap
 from piste.surrogates.slalom import Slalom
+from piste.surrogates.slalom_pairs import SlalomPairs
 from piste.surrogates.trees import Trees
 
 BUILT_IN: Mapping[str, type[Surrogate]] = {
     "lime": Lime,
     "shap": KernelShap,
     "slalom": Slalom,
+    "slalom-pairs": SlalomPairs,
     "interactions": Interactions,
     "trees": Trees,
 }
