@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.linear_model import RidgeCV
 
 from piste._typing import FloatArray
-from piste.surrogates import Interactions, Lime, Slalom, Trees
+from piste.surrogates import Interactions, Lime, Slalom, SlalomPairs, Trees
 
 ALPHAS = np.logspace(-3, 3, 13)
 
@@ -82,6 +82,20 @@ class Proxy:
         )
 
 
+class TreesOnRest:
+    """Trees fitted to what a SLALOM leaves of the answers."""
+
+    def fit(self, masks: FloatArray, scores: FloatArray) -> "TreesOnRest":
+        """Fit to the answers."""
+        self.slalom = Slalom().fit(masks, scores)
+        self.trees = Trees().fit(masks, scores - self.slalom.predict(masks))
+        return self
+
+    def predict(self, masks: FloatArray) -> FloatArray:
+        """Scores of masks."""
+        return self.slalom.predict(masks) + self.trees.predict(masks)
+
+
 LINEAR = "linear"
 MODELS: Mapping[str, Callable[[], Predictor]] = {
     LINEAR: lambda: RidgeCV(ALPHAS),
@@ -90,10 +104,12 @@ MODELS: Mapping[str, Callable[[], Predictor]] = {
     "slalom": Slalom,
     "slalom, 2 heads": lambda: Slalom(heads=2),
     "slalom, heads by CV": lambda: Slalom(heads="auto"),
+    "slalom with pairs": SlalomPairs,
     "interactions": Interactions,
     "ridge with pairs": Pairs,
     "trees": Trees,
+    "slalom, then trees": TreesOnRest,
     "ProxySPEX": Proxy,
 }
 OF_PAIRS = ("interactions", "ridge with pairs")
-READABLE = ("slalom", "slalom, 2 heads", "slalom, heads by CV", "interactions")
+READABLE = ("slalom", "slalom, 2 heads", "slalom, heads by CV", "slalom with pairs", "interactions")
