@@ -96,7 +96,8 @@ def _cell(
         why = why_not(name, subject, cell["batch"])
         if not why:
             with silence():  # imports and compiles what it needs
-                why = _failure(name, subject, text, 2 * cell["units"] + 10, batch_size)
+                first = min(cell["budget"], 2 * cell["units"] + 10)
+                why = _failure(name, subject, text, first, batch_size)
         if why:
             yield {"explainer": name, "skipped": why}
         else:
