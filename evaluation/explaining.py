@@ -1,21 +1,22 @@
 """Explain texts: the one function that most users need."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal
 
 from piste._errors import InputError
-from piste.evaluation.inputs import begin, kept_answers
+from piste.evaluation.inputs import Kept, begin, kept_answers
 from piste.evaluation.spent import Spent, usage_since, usage_so_far
 from piste.evaluation.study import Study, refuse_if_nothing_came_out
 from piste.sampling.collect import Progress
+from piste.sampling.models.protocol import BlackBox
 from piste.sampling.records import Design, Text
 from piste.sampling.segment import UnitChoice
 from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
 from piste.surrogates.named import named_surrogates
-from piste.surrogates.records import Options
+from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
 
 
@@ -125,17 +126,92 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
             f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
         )
     box, listed, names = begin(model, texts, text_ids, options)
-    outcomes = []
     before = usage_so_far(box)
     with kept_answers(box, store) as kept:
-        for index, (name, text) in enumerate(zip(names, listed, strict=True)):
-            hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
-            outcomes.append(explain_text(kept.model, text, name, options, hook, repeated=box))
+        outcomes = list(_outcomes(kept, box, listed, names, options, progress))
     refuse_if_nothing_came_out(outcomes)
     spent = Spent(kept.n_known, usage_since(box, before))
     study = Study(outcomes, options, box.fingerprint, spent, box)
     study.warn()
     return study
+
+
+def explain_each(
+    model: object,
+    texts: Text | Sequence[Text],
+    *,
+    surrogates: str | Surrogate | Sequence[str | Surrogate] = ("slalom",),
+    budget: int | Literal["auto"] | AutoBudget = 1000,
+    store: str | PathLike[str] | AnswerStore | None = None,
+    text_ids: Sequence[str] | None = None,
+    **options: Any,  # noqa: ANN401 - the others of `explain`
+) -> Iterator[Study]:
+    """Explain texts one by one: a study of each as soon as it is there, none kept.
+
+    For corpora: memory does not grow with the number of texts. The numbers are those of `explain`; a text
+    that could not be explained comes as a study whose attributions are one row that says why.
+
+    Parameters
+    ----------
+    model, texts, surrogates, budget, store, text_ids
+        As in `explain`.
+    options
+        Any other option of `explain` but ``progress``.
+
+    Yields
+    ------
+    A `Study` of one text, in the order of the texts.
+
+    Raises
+    ------
+    InputError
+        Before the first query, if an option cannot be used.
+    TypeError
+        If there is no such option.
+
+    Examples
+    --------
+    >>> model = lambda texts: [float("good" in text) for text in texts]
+    >>> for study in explain_each(model, ["a good film", "good"], surrogates="shap", space="raw"):
+    ...     print(study.attributions["score"].round(3).abs().tolist())
+    [0.0, 1.0, 0.0]
+    [1.0]
+    """
+    chosen = Options(
+        named_surrogates(surrogates), budget=AutoBudget() if budget == "auto" else budget, **options
+    )
+    box, listed, names = begin(model, texts, text_ids, chosen)
+    return _studies(box, listed, names, chosen, store)
+
+
+def _studies(
+    box: BlackBox,
+    listed: list[Text],
+    names: list[str],
+    options: Options,
+    store: str | PathLike[str] | AnswerStore | None,
+) -> Iterator[Study]:
+    """A study of each text."""
+    with kept_answers(box, store) as kept:
+        before, known = usage_so_far(box), kept.n_known
+        for outcome in _outcomes(kept, box, listed, names, options, None):
+            spent = Spent(kept.n_known - known, usage_since(box, before))
+            yield Study([outcome], options, box.fingerprint, spent, box)
+            before, known = usage_so_far(box), kept.n_known
+
+
+def _outcomes(
+    kept: Kept,
+    box: BlackBox,
+    listed: list[Text],
+    names: list[str],
+    options: Options,
+    progress: Progress | None,
+) -> Iterator[Explained | Failed]:
+    """What came of each text, as soon as it is there."""
+    for index, (name, text) in enumerate(zip(names, listed, strict=True)):
+        hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
+        yield explain_text(kept.model, text, name, options, hook, repeated=box)
 
 
 def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progress:

@@ -7,7 +7,7 @@
 """
 
 from piste._errors import InputError, ModelError, PisteError, PisteWarning
-from piste.evaluation.explaining import explain
+from piste.evaluation.explaining import explain, explain_each
 from piste.evaluation.study import Study, load_study
 from piste.sampling.models import load_model
 from piste.surrogates.rounds import AutoBudget
@@ -20,6 +20,7 @@ __all__ = [
     "PisteWarning",
     "Study",
     "explain",
+    "explain_each",
     "load_model",
     "load_study",
 ]
