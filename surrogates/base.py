@@ -20,7 +20,8 @@ class Surrogate(Protocol):
     has shape (n_units,) in the first case and (n_outputs, n_units) in the second.
 
     Besides these members a fitted surrogate has ``status_`` and ``base_value_``, its prediction for the
-    text without any of its units.
+    text without any of its units. One whose estimate is held by a prior or penalty, so that few random masks
+    do little harm, has a class variable ``shrinks = True``: design ``auto`` then draws them sooner.
     """
 
     name: ClassVar[str]

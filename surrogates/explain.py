@@ -25,7 +25,11 @@ HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
 CANDIDATES = 10  # masks that an optimal design chooses one from
 PAIR = 2  # laws draw a mask with its complement: a single one more is none
-AMPLE = 4  # masks per unit from which random pairs hardly ever leave an additive model undetermined
+# Random pairs predict better than those of one order of the units, but n of them need not determine an
+# additive model; from n + 8 on they hardly ever fail to. An estimate that nothing shrinks, such as Shapley
+# values, has more error from random pairs up to 4 masks a unit all the same (docs/quality.md).
+SPARE_PAIRS = 8
+AMPLE = 4
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
 
 
@@ -266,11 +270,17 @@ class _Asking:
             return self._complete(name, n_units)
         anchors = np.array([[True] * n_units, [False] * n_units])
         if name == "auto":
-            name = "leverage" if n_masks >= AMPLE * n_units else "permutation"
+            name = "leverage" if n_masks >= self._ample(n_units) else "permutation"
         if n_masks - len(anchors) < min_masks(name, n_units):
             return Design(anchors, name)
         taken = np.concatenate([anchors, self.reserved])
         return with_anchors(draw(name, n_units, n_masks - len(anchors), self.rng, exclude=taken))
+
+    def _ample(self, n_units: int) -> int:
+        """The masks from which design ``auto`` draws at random."""
+        if all(getattr(each, "shrinks", False) for each in self.options.surrogates.values()):
+            return min(2 * (n_units + SPARE_PAIRS), AMPLE * n_units)
+        return AMPLE * n_units
 
     def _complete(self, name: str, n_units: int) -> Design:
         """Masks of a law that is worth nothing in part."""

@@ -109,6 +109,7 @@ class Lime(RegressorMixin, BaseEstimator):
     kinds: ClassVar[tuple[str, ...]] = ("coefficient",)
     effect: ClassVar[str] = "coefficient"
     takes_counts: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
 
     coef_: FloatArray
     intercept_: FloatArray | float

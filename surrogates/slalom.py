@@ -108,6 +108,7 @@ class Slalom(RegressorMixin, BaseEstimator):
     )
     effect: ClassVar[str] = "removal"
     takes_counts: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -100,6 +100,7 @@ class Trees(RegressorMixin, BaseEstimator):
     kinds: ClassVar[tuple[str, ...]] = ("shapley", "removal")
     effect: ClassVar[str] = "shapley"
     takes_counts: ClassVar[bool] = False
+    shrinks: ClassVar[bool] = True
 
     base_value_: FloatArray | float
     left_out_: FloatArray

@@ -967,3 +967,28 @@ def test_progress_runs_over_all_texts() -> None:
 def test_a_study_says_what_it_is_of() -> None:
     study = piste.explain(lambda texts: [float(len(t)) for t in texts], "a film", space="raw")
     assert repr(study) == "<Study of 1 of 1 texts: slalom>"
+
+
+@pytest.mark.parametrize(
+    ("surrogates", "budget", "design"),
+    [
+        ("slalom", 120, "leverage"),
+        (("lime", "slalom"), 120, "leverage"),
+        (("slalom", "shap"), 120, "permutation"),
+        ("shap", 190, "leverage"),
+        ("slalom", 100, "permutation"),
+    ],
+)
+def test_auto_draws_at_random_as_soon_as_the_surrogates_bear_it(
+    surrogates: str | tuple[str, ...], budget: int, design: str
+) -> None:
+    text = " ".join(f"word{at}" for at in range(40))
+    study = piste.explain(
+        lambda texts: [len(each) / 10 for each in texts],
+        text,
+        surrogates=surrogates,
+        budget=budget,
+        space="raw",
+    )
+    assert study.meta["texts"][0]["design"] == design
+    assert set(study.attributions["status"]) <= {"ok", "importance not identifiable"}
