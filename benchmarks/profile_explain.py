@@ -1,7 +1,7 @@
 """Where the time and the memory of `piste.explain` go.
 
     python benchmarks/profile_explain.py hf:FOLDER --units 25 100 --queries 1000
-    python benchmarks/profile_explain.py builtin:sentiment --units 100 --queries 500 --texts 50
+    python benchmarks/profile_explain.py builtin:sentiment --units 100 --queries 500 --texts 50 [--each]
 
 One thread; seconds are those of the processor, which other work on the machine hardly stretches. With
 `--texts` the memory after so many different texts is printed instead; run it with two numbers of texts and
@@ -86,9 +86,15 @@ def _memory(model: BlackBox, n_units: int, options: argparse.Namespace) -> None:
     chosen = {"surrogates": options.surrogate, "budget": options.queries}
     piste.explain(model, texts[0], **chosen).attributions.empty  # noqa: B018 - libraries and kernels
     before = _resident()
-    study = piste.explain(model, texts[1:], **chosen)
-    explained = _resident()
-    n_rows = len(study.attributions)
+    if options.each:
+        n_rows = sum(
+            len(study.attributions) for study in piste.explain_each(model, texts[1:], **chosen)
+        )
+        explained = _resident()
+    else:
+        study = piste.explain(model, texts[1:], **chosen)
+        explained = _resident()
+        n_rows = len(study.attributions)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
         1 << 20 if sys.platform == "darwin" else 1024
     )
@@ -128,6 +134,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--surrogate", nargs="+", default=["slalom"])
     parser.add_argument("--texts", type=int, default=0, help="measure the memory of so many")
+    parser.add_argument("--each", action="store_true", help="by explain_each, which keeps no text")
     parser.add_argument("--functions", type=int, default=0, help="print so many functions")
     return parser.parse_args()
 
