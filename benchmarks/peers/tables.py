@@ -11,6 +11,18 @@ CELL = ["model", "units", "budget", "batch"]
 REFERENCE = "piste slalom"
 PACKAGES = ("shap", "lime", "captum", "shapiq", "slalom-explanations", "torch", "onnxruntime")
 LEVEL = 0.95
+SUMMARISED = (
+    "bare forward passes",
+    "shap Partition",
+    "shap Permutation",
+    "shap pipeline",
+    "shap Kernel",
+    "lime",
+    "captum KernelShap",
+    "shapiq KernelSHAP",
+    "slalom-explanations deletion",
+    "slalom-explanations short",
+)
 
 HEAD = """# piste against its peers: time
 
@@ -62,8 +74,9 @@ def markdown(rows: pd.DataFrame, config: dict[str, Any], name: str) -> str:
         level=LEVEL,
         bare=" or ".join(map(str, config["bare_tokens"])),
     )
+    known = rows[rows["skipped"].isna()]
     versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
-    parts = [head, f"Versions: {versions}.\n"]
+    parts = [head, f"Versions: {versions}.\n", _summary(known, config["clock"])]
     for cell, runs in rows.groupby(CELL, sort=False):
         model, units, budget, batch = cell
         parts.append(f"## {model}, {units} units, {budget:,} queries, {batch} batch size\n")
@@ -72,6 +85,22 @@ def markdown(rows: pd.DataFrame, config: dict[str, Any], name: str) -> str:
     skipped = rows.dropna(subset="skipped").drop_duplicates(["model", "explainer", "skipped"])
     parts += [f"- {row.explainer} on {row.model}: {row.skipped}" for row in skipped.itertuples()]
     return "\n".join(parts) + "\n"
+
+
+def _summary(runs: pd.DataFrame, clock: str) -> str:
+    """Seconds per query over those of the reference in every cell, medians, the shown explainers only."""
+    each = runs.assign(per_query=runs[clock] / runs["n_queries"])
+    medians = each.groupby([*CELL, "explainer"], sort=False)["per_query"].median().unstack()
+    shown = [name for name in SUMMARISED if name in medians]
+    lines = [
+        f"## In short: seconds per query over those of `{REFERENCE}`\n",
+        "| model | units | queries | batch | " + " | ".join(shown) + " |",
+        "|---|--:|--:|---|" + "--:|" * len(shown),
+    ]
+    for cell, row in medians[shown].div(medians[REFERENCE], axis=0).iterrows():
+        cells = ["–" if np.isnan(ratio) else f"{ratio:.2f}" for ratio in row]
+        lines.append("| " + " | ".join([*map(str, cell), *cells]) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _table(runs: pd.DataFrame, clock: str) -> str:
