@@ -16,14 +16,14 @@ import pandas as pd
 
 import piste
 from piste.evaluation import Rationale, Scorecard, rationale_agreement, read_rationales
-from piste.surrogates import KernelShap, Lime, Slalom
+from piste.surrogates import KernelShap, Lime, Slalom, SlalomPairs
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BUDGET = 500
 METRICS = ("roc_auc", "average_precision")
-SURROGATES = (Lime(), KernelShap(), Slalom(), Slalom(heads=2))
+SURROGATES = (Lime(), KernelShap(), Slalom(), Slalom(heads=2), SlalomPairs())
 ABSOLUTE = " (absolute)"
-NAMES = {"slalom-2": "slalom, two heads"}
+NAMES = {"slalom-2": "slalom, two heads", "slalom-pairs": "slalom with pairs"}
 
 
 def marked_reviews(path: Path, n_texts: int) -> list[Rationale]:
