@@ -55,7 +55,7 @@ def _curves(rows: pd.DataFrame) -> str:
     settings = list(dict.fromkeys(zip(rows["law"], rows["budget"], strict=True)))
     settings.sort(key=lambda setting: (setting[0] != rows["law"].iloc[0], setting[1]))
     lines = [
-        "| model | " + " | ".join(f"{law}, {budget}" for law, budget in settings) + " |",
+        "| model | " + " | ".join(f"{law}, {budget:.0f}" for law, budget in settings) + " |",
         "| --- |" + " --- |" * len(settings),
     ]
     for model in MODELS:
@@ -75,7 +75,7 @@ def _designs(rows: pd.DataFrame, default: str) -> str:
     laws = dict.fromkeys(rows["law"])
     fits = dict.fromkeys(zip(rows["fit"], rows["budget"], strict=True))
     others = [(fit, budget, law) for fit, budget in fits if fit != default for law in laws]
-    heads = [f"{fit} / {law}, {budget}" for fit, budget, law in others]
+    heads = [f"{fit} / {law}, {budget:.0f}" for fit, budget, law in others]
     lines = ["| model | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(others)]
     for model in MODELS:
         own = rows[rows["model"] == model]
