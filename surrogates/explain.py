@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
@@ -25,11 +26,11 @@ HELD_OUT_SHARE = 0.1
 HELD_OUT_LAW = "uniform-size"
 CANDIDATES = 10  # masks that an optimal design chooses one from
 PAIR = 2  # laws draw a mask with its complement: a single one more is none
-# Random pairs predict better than those of one order of the units, but n of them need not determine an
-# additive model; from n + 8 on they hardly ever fail to. An estimate that nothing shrinks, such as Shapley
-# values, has more error from random pairs up to 4 masks a unit all the same (docs/quality.md).
+# Random pairs predict better than those of one order of the units (docs/quality.md), but n of them need not
+# determine an additive model; n + 8 hardly ever fail to. Where nothing shrinks the estimate, as with Shapley
+# values, they have less error only from 3.5 masks a unit on (docs/few_masks.md).
 SPARE_PAIRS = 8
-AMPLE = 4
+AMPLE = 3.5
 EPSILON = 1e-6  # probabilities are clipped to [EPSILON, 1 - EPSILON] before they become log-odds
 
 
@@ -278,9 +279,9 @@ class _Asking:
 
     def _ample(self, n_units: int) -> int:
         """The masks from which design ``auto`` draws at random."""
-        if all(getattr(each, "shrinks", False) for each in self.options.surrogates.values()):
-            return min(2 * (n_units + SPARE_PAIRS), AMPLE * n_units)
-        return AMPLE * n_units
+        shrunk = all(getattr(each, "shrinks", False) for each in self.options.surrogates.values())
+        most = ceil(AMPLE * n_units)
+        return min(2 * (n_units + SPARE_PAIRS), most) if shrunk else most
 
     def _complete(self, name: str, n_units: int) -> Design:
         """Masks of a law that is worth nothing in part."""

@@ -96,6 +96,20 @@ class TreesOnRest:
         return self.slalom.predict(masks) + self.trees.predict(masks)
 
 
+class EvenPairs:
+    """A ridge on all pairs alike, fitted to what a SLALOM leaves of the answers."""
+
+    def fit(self, masks: FloatArray, scores: FloatArray) -> "EvenPairs":
+        """Fit to the answers."""
+        self.slalom = Slalom().fit(masks, scores)
+        self.pairs = Pairs().fit(masks - 0.5, scores - self.slalom.predict(masks))
+        return self
+
+    def predict(self, masks: FloatArray) -> FloatArray:
+        """Scores of masks."""
+        return self.slalom.predict(masks) + self.pairs.predict(masks - 0.5)
+
+
 LINEAR = "linear"
 MODELS: Mapping[str, Callable[[], Predictor]] = {
     LINEAR: lambda: RidgeCV(ALPHAS),
@@ -109,6 +123,7 @@ MODELS: Mapping[str, Callable[[], Predictor]] = {
     "ridge with pairs": Pairs,
     "trees": Trees,
     "slalom, then trees": TreesOnRest,
+    "slalom, then a ridge on pairs": EvenPairs,
     "ProxySPEX": Proxy,
 }
 OF_PAIRS = ("interactions", "ridge with pairs")

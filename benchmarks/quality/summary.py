@@ -148,6 +148,7 @@ def _targets(results: pd.DataFrame) -> str:
         ("slalom with pairs", "slalom, heads by CV", {}),
         ("slalom with pairs", "trees", {"short": 1.0, "long": 0.9}),
         ("slalom with pairs", "ProxySPEX", {"short": 0.9, "long": 0.9}),
+        ("slalom, then a ridge on pairs", "trees", {}),
         ("slalom, then trees", "trees", {}),
         (BEST_READABLE, "trees", {"short": 1.0, "long": 0.9}),
         (BEST_READABLE, "ProxySPEX", {"short": 0.9, "long": 0.9}),

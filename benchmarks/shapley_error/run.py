@@ -28,7 +28,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def main() -> None:
     """Score what is not scored yet, estimate, and write the table."""
-    options = _options()
+    options = chosen_options()
     quiet()
     if not (options.data_folder / "sst2_dev.tsv").is_file():
         print(f"Skipped: no sst2_dev.tsv in {options.data_folder}. Give its folder with --data-folder.")
@@ -77,7 +77,8 @@ def _estimates(game: Game, found: dict[str, Estimator], n_seeds: int) -> Iterato
                 }
 
 
-def _options() -> argparse.Namespace:
+def chosen_options() -> argparse.Namespace:
+    """Where models, data and answers are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models-folder", type=Path, default=Path("models"), help=f"holds {MINILM}/")
     parser.add_argument("--data-folder", type=Path, default=Path("data"), help="holds sst2_dev.tsv")
