@@ -155,8 +155,11 @@ def fit_mask_process(masks: FloatArray, scores: FloatArray) -> Predicted | None:
     process = MaskProcess(pairs.signs, pull, rho)
     mean = process.predict(masks)
     # (g - a / P_rr) - (g - noise a) is how much less the others alone predict of a pair.
-    own = pull.T * (np.where(exact, 0.0, noise)[:, None] - 1.0 / np.diag(inverse)[:, None])
-    own[exact] = 0.0
+    # A pair that the additive part meets whatever its answer, a = P_rr = 0, says nothing of the others.
+    precision = np.diag(inverse)
+    told = ~exact & (precision > ROUNDING * precision.max())
+    own = np.zeros_like(pull.T)
+    own[told] = pull.T[told] * (noise - 1.0 / precision[told])[:, None]
     moved = np.where(pairs.unit >= 0, pairs.turned, 0.0)[:, None] * own[pairs.unit]
     return Predicted(process, mean, mean + moved)
 
