@@ -148,6 +148,7 @@ def test_public_names() -> None:
         "PisteWarning",
         "Study",
         "explain",
+        "explain_each",
         "load_model",
         "load_study",
     ]

@@ -59,8 +59,10 @@ def test_the_bare_forward_passes_run_every_query_once(peers: Any) -> None:
     assert len(rows) > 1
 
 
-def test_the_configuration_names_what_there_is(peers: Any) -> None:
-    config = tomllib.loads((FOLDER / "peers.toml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["peers", "peers_two_threads"])
+def test_the_configuration_names_what_there_is(peers: Any, name: str) -> None:
+    config = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    assert config["clock"] in peers("tables").CLOCKS
     for part in config["grid"]:
         assert part["model"] in ("embedded", "minilm", "oracle")
         assert set(part["batches"]) <= {"default", "best"}
@@ -76,7 +78,8 @@ def test_the_page_gives_ratios_to_piste(peers: Any) -> None:
         for name, seconds in (("piste slalom", 1.0 + repeat), ("lime", 3.0 + 3 * repeat))
     ]
     skipped = [cell | {"explainer": "shap Kernel", "skipped": "shap is not installed"}]
-    page = peers("tables").markdown(pd.DataFrame(runs + skipped), config)
+    page = peers("tables").markdown(pd.DataFrame(runs + skipped), config, "peers")
+    assert "| oracle | 25 | 1000 | best | 3.00 |" in page
     assert "| lime | 1000 | 6.000 | 6.00 | 9.000 | 3.00 (3.00 to 3.00) |" in page
     assert "| piste slalom | 1000 | 2.000 | 2.00 | 9.000 | 1 |" in page
     assert "- shap Kernel on oracle: shap is not installed" in page

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from statsmodels.stats.multitest import multipletests
 
 from piste.evaluation import compare
-from piste.evaluation.paired import bootstrap_median
+from piste.evaluation.paired import bootstrap_median, paired_p
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 HEAD = """# The findings of the SLALOM paper, measured again
@@ -47,6 +48,14 @@ PUBLISHED_SECONDS = {
     "slalom-explanations short": "0.42, 0.80, 2.03",
     "slalom-explanations deletion": "0.74, 1.42, 3.77 (alternating fit)",
 }
+AHEAD = (  # errors of the one over the other's
+    ("SLALOM-fidel", "zero"),
+    ("SLALOM-eff, 3 words", "zero"),
+    ("SLALOM-fidel", "LIME, deletions"),
+    ("SLALOM", "LIME"),
+    ("SLALOM", "SHAP"),
+    ("SLALOM", "SLALOM-fidel"),
+)
 Parts = Mapping[str, pd.DataFrame]
 
 
@@ -191,6 +200,23 @@ def _removals(rows: pd.DataFrame, config: Mapping[str, Any]) -> str:
         ratios = wide[method] / wide["zero"]
         cells = [_interval(ratios.xs(k, level="removed")) for k in numbers]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    lines += [
+        "\nRatio of two methods' errors, and p of Wilcoxon's test on its logarithm (Holm over the table):\n",
+        "| errors of / of | " + " | ".join(f"k = {k}" for k in numbers) + " |",
+        "|---|" + "---|" * len(numbers),
+    ]
+    ratios = {
+        (pair, k): (wide[pair[0]] / wide[pair[1]]).xs(k, level="removed")
+        for pair in AHEAD
+        for k in numbers
+    }
+    tested = multipletests([paired_p(np.log(each)) for each in ratios.values()], method="holm")[1]
+    cells = {
+        key: f"{_interval(each)} ({p:.1g})"
+        for (key, each), p in zip(ratios.items(), tested, strict=True)
+    }
+    for pair in AHEAD:
+        lines.append(f"| {' / '.join(pair)} | " + " | ".join(cells[pair, k] for k in numbers) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -25,7 +25,7 @@ def measure(config: dict[str, Any], folder: Path | None) -> pd.DataFrame:
                 rows.append({"explainer": name, "skipped": why})
                 continue
             with silence():  # imports and compiles what it needs
-                EXPLAINERS[name](subject, text, 2 * n_units + 10, config["seed"], None)
+                EXPLAINERS[name](subject, text, 4 * n_units, config["seed"], None)
             for budget in config["budgets"]:
                 subject.n_queries, seconds = 0, {}
                 with silence(), timed(seconds):
