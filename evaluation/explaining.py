@@ -51,7 +51,8 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     texts
         One text, a pair (premise, hypothesis), or a list of either.
     surrogates
-        ``lime``, ``shap``, ``slalom`` or estimator objects; all are fitted to the same answers.
+        ``lime``, ``shap``, ``slalom``, ``slalom-pairs``, ``interactions``, ``trees`` or estimator objects;
+        all are fitted to the same answers.
     units
         What is masked as a whole: ``word``, ``token`` (the model's own), ``sentence``, a function from
         a text to substrings or spans, or the spans ``[(start, end), ...]`` themselves.

@@ -15,7 +15,9 @@ Source = Annotated[
 Model = Annotated[str, typer.Option(help="A model URI; `piste models` lists the kinds.")]
 Surrogate = Annotated[
     list[str] | None,
-    typer.Option(help="lime, shap or slalom; repeat for several. All three by default."),
+    typer.Option(
+        help="lime, shap, slalom, slalom-pairs, interactions or trees; repeat for several. The first three by default."
+    ),
 ]
 Units = Annotated[str, typer.Option(help="word, token or sentence.")]
 Masking = Annotated[
