@@ -16,7 +16,8 @@ Model = Annotated[str, typer.Option(help="A model URI; `piste models` lists the 
 Surrogate = Annotated[
     list[str] | None,
     typer.Option(
-        help="lime, shap, slalom, slalom-pairs, interactions or trees; repeat for several. The first three by default."
+        help="lime, shap, slalom, slalom-pairs, interactions or trees; repeat for several. The first three "
+        "by default."
     ),
 ]
 Units = Annotated[str, typer.Option(help="word, token or sentence.")]
