@@ -4,7 +4,7 @@
 
 Needs ``pip install 'piste[local]' shap lime`` and ``slalom-explanations`` (``--no-deps`` does). What is
 measured stands in config.toml. Each part is kept in --answers and not measured again. Writes
-docs/reproduction.md and docs/reproduction.csv. About half an hour on one core.
+docs/reproduction.md and docs/reproduction.csv.gz. About half an hour on one core.
 
 Leemann, Fastowski, Pfeiffer & Kasneci (2025), TMLR, arXiv 2405.13536.
 """
