@@ -122,10 +122,7 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         confidence=confidence,
         noise_probe=noise_probe,
     )
-    if progress is not None and not callable(progress):
-        raise InputError(
-            f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
-        )
+    _check_progress(progress)
     box, listed, names = begin(model, texts, text_ids, options)
     before = usage_so_far(box)
     with kept_answers(box, store) as kept:
@@ -144,6 +141,7 @@ def explain_each(
     surrogates: str | Surrogate | Sequence[str | Surrogate] = ("slalom",),
     budget: int | Literal["auto"] | AutoBudget = 1000,
     store: str | PathLike[str] | AnswerStore | None = None,
+    progress: Progress | None = None,
     text_ids: Sequence[str] | None = None,
     **options: Any,  # noqa: ANN401 - the others of `explain`
 ) -> Iterator[Study]:
@@ -154,10 +152,10 @@ def explain_each(
 
     Parameters
     ----------
-    model, texts, surrogates, budget, store, text_ids
+    model, texts, surrogates, budget, store, progress, text_ids
         As in `explain`.
     options
-        Any other option of `explain` but ``progress``.
+        Any other option of `explain`.
 
     Yields
     ------
@@ -181,8 +179,9 @@ def explain_each(
     chosen = Options(
         named_surrogates(surrogates), budget=AutoBudget() if budget == "auto" else budget, **options
     )
+    _check_progress(progress)
     box, listed, names = begin(model, texts, text_ids, chosen)
-    return _studies(box, listed, names, chosen, store)
+    return _studies(box, listed, names, chosen, store, progress)
 
 
 def _studies(
@@ -191,11 +190,12 @@ def _studies(
     names: list[str],
     options: Options,
     store: str | PathLike[str] | AnswerStore | None,
+    progress: Progress | None,
 ) -> Iterator[Study]:
     """A study of each text."""
     with kept_answers(box, store) as kept:
         before, known = usage_so_far(box), kept.n_known
-        for outcome in _outcomes(kept, box, listed, names, options, None):
+        for outcome in _outcomes(kept, box, listed, names, options, progress):
             spent = Spent(kept.n_known - known, usage_since(box, before))
             yield Study([outcome], options, box.fingerprint, spent, box)
             before, known = usage_so_far(box), kept.n_known
@@ -213,6 +213,13 @@ def _outcomes(
     for index, (name, text) in enumerate(zip(names, listed, strict=True)):
         hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
         yield explain_text(kept.model, text, name, options, hook, repeated=box)
+
+
+def _check_progress(progress: Progress | None) -> None:
+    if progress is not None and not callable(progress):
+        raise InputError(
+            f"Got progress={progress!r}; expected a function of (queries done, upper bound), or None."
+        )
 
 
 def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progress:

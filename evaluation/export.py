@@ -4,7 +4,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from errno import EINVAL, EISDIR
 from pathlib import Path
 
@@ -14,9 +14,9 @@ import pandas as pd
 from piste._errors import InputError
 
 
-def csv_text(table: pd.DataFrame) -> str:
+def csv_text(table: pd.DataFrame, *, header: bool = True) -> str:
     """RFC 4180: fields quoted where needed, CRLF between records, floats that read back bit for bit."""
-    return table.to_csv(index=False, lineterminator="\r\n")
+    return table.to_csv(index=False, header=header, lineterminator="\r\n")
 
 
 def json_text(content: object) -> str:
@@ -49,8 +49,10 @@ def meta_path(path: Path) -> Path:
     return path.with_suffix(".meta.json")
 
 
-def write_files(files: Mapping[Path, bytes]) -> None:
+def write_files(files: Mapping[Path, bytes | Iterable[bytes]]) -> None:
     """Write all of these files, or none: each is completed beside its place before any is moved there.
+
+    A file may come in pieces, which are made one after the other, those of the first file first.
 
     Raises
     ------
@@ -68,7 +70,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             ready.append((temporary, path))
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.writelines([content] if isinstance(content, bytes) else content)
             # Temporary files are private; a result is as readable as any new file.
             os.chmod(temporary, 0o666 & ~_umask())
         for temporary, path in ready:

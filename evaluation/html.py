@@ -56,7 +56,7 @@ def compact_html(study: "Study") -> str:
     content = {
         "section": sections_of(study, [first], 1)[0],
         "n_texts": len(study.outcomes),
-        "remarks": remarks(study.outcomes),
+        "remarks": list(remarks(study.outcomes).lines()),
     }
     return _rendered("compact.html.j2", content)
 

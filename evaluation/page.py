@@ -115,7 +115,7 @@ def page_of(study: "Study", texts: Sequence[int | str] | None, most: int) -> Pag
         n_queries=meta["n_queries"],
         sections=tuple(sections),
         fidelity=tuple(_fidelity_rows(study.fidelity)),
-        remarks=tuple(remarks(study.outcomes)),
+        remarks=tuple(remarks(study.outcomes).lines()),
         settings=tuple(_settings(meta)),
     )
 

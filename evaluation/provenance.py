@@ -1,15 +1,17 @@
 """Where a study's numbers come from, and what a reader of them should know."""
 
 import platform
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from piste._errors import PisteWarning
 from piste.evaluation.spent import Spent
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import EPSILON
@@ -30,24 +32,26 @@ LIBRARIES = (
 
 
 def provenance(
-    outcomes: Sequence[Explained | Failed],
+    texts: Sequence[Mapping[str, Any]],
     options: Options,
     fingerprint: str,
     fidelity: pd.DataFrame,
     spent: Spent,
 ) -> dict[str, Any]:
-    """Model, options, budget and money spent, fidelity and versions: what ``out.meta.json`` holds."""
-    explained = [outcome for outcome in outcomes if isinstance(outcome, Explained)]
+    """Model, options, budget and money spent, fidelity and versions: what ``out.meta.json`` holds.
+
+    ``texts`` are what `text_meta` says of each.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "model": fingerprint,
         "surrogates": described(options.surrogates),
         **options.plain(),
         "clip_epsilon": EPSILON,
-        "n_queries": sum(outcome.n_queries for outcome in outcomes),
+        "n_queries": sum(text["n_queries"] for text in texts),
         **spent.plain(),
-        "n_clipped": sum(text.n_clipped for text in explained),
-        "texts": [_text_meta(outcome, options.confidence) for outcome in outcomes],
+        "n_clipped": sum(text.get("n_clipped", 0) for text in texts),
+        "texts": texts,
         "fidelity": fidelity.to_dict(orient="records"),
         "versions": versions(),
     }
@@ -71,7 +75,8 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str | np.generic)
 
 
-def _text_meta(outcome: Explained | Failed, confidence: float) -> dict[str, object]:
+def text_meta(outcome: Explained | Failed, confidence: float) -> dict[str, Any]:
+    """What ``out.meta.json`` says of one text."""
     if isinstance(outcome, Failed):
         return {
             "text_id": outcome.text_id,
@@ -126,70 +131,84 @@ def versions() -> dict[str, str]:
     return found
 
 
-def remarks(outcomes: Sequence[Explained | Failed]) -> list[str]:
-    """What a whole run has to say, one line a matter."""
-    explained = [outcome for outcome in outcomes if isinstance(outcome, Explained)]
-    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
-    return [
-        *_about_failures(failed, len(outcomes)),
-        *_about_unfitted(explained),
-        *_about_spaces(explained),
-        *_about_clipping(explained),
-        *_about_window(explained),
-        *_about_non_finite(explained),
-    ]
+def remarks(outcomes: Iterable[Explained | Failed]) -> "Remarks":
+    """What a whole run has to say."""
+    found = Remarks()
+    for outcome in outcomes:
+        found.add(outcome)
+    return found
 
 
-def _about_failures(failed: Sequence[Failed], n_texts: int) -> Iterator[str]:
-    if failed:
-        yield (
-            f"{len(failed)} of {n_texts} texts could not be explained; the first is text "
-            f"{failed[0].text_id}: {failed[0].message} Their rows carry the reason."
-        )
+@dataclass
+class Remarks:
+    """What a run's warnings are made of, added up text by text."""
 
+    n_texts: int = 0
+    n_failed: int = 0
+    n_unfitted: int = 0
+    n_clipped: int = 0
+    n_unseen: int = 0
+    n_non_finite: int = 0
+    first_failed: str = ""
+    first_unfitted: str = ""
+    example_non_finite: object = None
+    spaces: Counter[str] = field(default_factory=Counter)
 
-def _about_unfitted(explained: Sequence[Explained]) -> Iterator[str]:
-    failures = [(text.text_id, *failure) for text in explained for failure in text.failures.items()]
-    if failures:
-        text_id, name, message = failures[0]
-        yield (
-            f"{len(failures)} fits failed; the first is {name!r} for text {text_id}: {message} Their "
-            "rows carry the reason."
-        )
+    def add(self, outcome: Explained | Failed) -> None:
+        """Take in what there is to say of one text."""
+        self.n_texts += 1
+        if isinstance(outcome, Failed):
+            self.n_failed += 1
+            self.first_failed = self.first_failed or f"text {outcome.text_id}: {outcome.message}"
+            return
+        for name, message in outcome.failures.items():
+            self.n_unfitted += 1
+            self.first_unfitted = (
+                self.first_unfitted or f"{name!r} for text {outcome.text_id}: {message}"
+            )
+        self.spaces[outcome.space] += 1
+        self.n_clipped += outcome.n_clipped
+        self.n_unseen += int((~outcome.units.seen).sum())
+        n_non_finite = _n_non_finite(outcome)
+        if n_non_finite and not self.n_non_finite:
+            self.example_non_finite = outcome.responses.example_non_finite
+        self.n_non_finite += n_non_finite
 
+    def warn(self) -> None:
+        """One warning for each matter, said of the line that wanted the run."""
+        for line in self.lines():
+            warnings.warn(line, PisteWarning, stacklevel=4)
 
-def _about_spaces(explained: Sequence[Explained]) -> Iterator[str]:
-    spaces = Counter(text.space for text in explained)
-    if len(spaces) > 1:
-        found = ", ".join(f"{space} for {count}" for space, count in spaces.items())
-        yield (
-            f"The model does not say what its numbers are, so it was guessed for each text: {found}. "
-            "Declare them: load_model(function, kind='probability'), or 'logit' or 'raw'."
-        )
-
-
-def _about_clipping(explained: Sequence[Explained]) -> Iterator[str]:
-    n_clipped = sum(text.n_clipped for text in explained)
-    if n_clipped:
-        yield (
-            f"{n_clipped} probabilities closer to 0 or 1 than {EPSILON:g} were clipped there before "
-            "they became log-odds. Use space='probability', or a model that returns logits."
-        )
-
-
-def _about_window(explained: Sequence[Explained]) -> Iterator[str]:
-    n_unseen = sum(int((~text.units.seen).sum()) for text in explained)
-    if n_unseen:
-        yield (
-            f"{n_unseen} units lie beyond the model's window: it never sees them, so their scores are "
-            "0 and their status is 'unseen'."
-        )
-
-
-def _about_non_finite(explained: Sequence[Explained]) -> Iterator[str]:
-    broken = [text for text in explained if _n_non_finite(text)]
-    if broken:
-        yield (
-            f"{sum(map(_n_non_finite, broken))} answers were NaN or infinite and were left out; one is "
-            f"for {broken[0].responses.example_non_finite!r}."
-        )
+    def lines(self) -> Iterator[str]:
+        """One line a matter."""
+        if self.n_failed:
+            yield (
+                f"{self.n_failed} of {self.n_texts} texts could not be explained; the first is "
+                f"{self.first_failed} Their rows carry the reason."
+            )
+        if self.n_unfitted:
+            yield (
+                f"{self.n_unfitted} fits failed; the first is {self.first_unfitted} Their rows carry "
+                "the reason."
+            )
+        if len(self.spaces) > 1:
+            found = ", ".join(f"{space} for {count}" for space, count in self.spaces.items())
+            yield (
+                f"The model does not say what its numbers are, so it was guessed for each text: {found}. "
+                "Declare them: load_model(function, kind='probability'), or 'logit' or 'raw'."
+            )
+        if self.n_clipped:
+            yield (
+                f"{self.n_clipped} probabilities closer to 0 or 1 than {EPSILON:g} were clipped there "
+                "before they became log-odds. Use space='probability', or a model that returns logits."
+            )
+        if self.n_unseen:
+            yield (
+                f"{self.n_unseen} units lie beyond the model's window: it never sees them, so their "
+                "scores are 0 and their status is 'unseen'."
+            )
+        if self.n_non_finite:
+            yield (
+                f"{self.n_non_finite} answers were NaN or infinite and were left out; one is for "
+                f"{self.example_non_finite!r}."
+            )

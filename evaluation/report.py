@@ -12,6 +12,7 @@ from rich.text import Text
 
 from piste._errors import InputError
 from piste.evaluation.attributions import UNSEEN
+from piste.evaluation.digest import Digest
 from piste.evaluation.fidelity import LOW, UNDEFINED
 from piste.evaluation.study import Study
 from piste.sampling.masking import split_context
@@ -20,29 +21,25 @@ from piste.sampling.models.remote import Concurrent, estimate
 from piste.surrogates.preparation import planned_queries
 from piste.surrogates.records import Options
 
-MOST_TEXTS = 3  # beyond these a table for each text would scroll away
 LEFT_OUT = ("linear",)  # a crude number that the file holds; without it the table fits 80 columns
 
 
-def terminal_report(study: Study) -> RenderableType:
+def terminal_report(study: Study | Digest) -> RenderableType:
     """Coloured tables of the first texts, and fidelity of every surrogate below.
 
     Green raises the explained score, red lowers it, and blue marks importances above the mean; the
     strongest colour of a column belongs to its largest magnitude.
     """
-    table = study.attributions
-    fitted = table[(table["target"] != "") & ~table["kind"].isin(LEFT_OUT)]
-    sets = list(dict.fromkeys(zip(fitted["text_id"], fitted["target"], strict=True)))
+    digest = study if isinstance(study, Digest) else Digest.of(study)
     shown: list[RenderableType] = []
-    for text_id, target in sets[:MOST_TEXTS]:
-        rows = fitted[(fitted["text_id"] == text_id) & (fitted["target"] == target)]
+    for table in digest.tables:
+        text_id, target, space = table[["text_id", "target", "space"]].iloc[0]
         # Above the table, not as its title, which would be wrapped to the table's width.
-        title = f"text {text_id} · {target} · {rows['space'].iloc[0]}"
-        shown.append(Text(_one_line(title), style="italic"))
-        shown.append(_text_table(rows))
-    if len(sets) > MOST_TEXTS:
-        shown.append(Text(f"… and {len(sets) - MOST_TEXTS} more", style="dim"))
-    return Group(*shown, _fidelity_lines(study))
+        shown.append(Text(_one_line(f"text {text_id} · {target} · {space}"), style="italic"))
+        shown.append(_text_table(table[~table["kind"].isin(LEFT_OUT)]))
+    if digest.n_tables > len(digest.tables):
+        shown.append(Text(f"… and {digest.n_tables - len(digest.tables)} more", style="dim"))
+    return Group(*shown, _fidelity_lines(digest))
 
 
 def _text_table(rows: pd.DataFrame) -> Table:
@@ -109,14 +106,14 @@ def dry_run_report(model: BlackBox, texts: Sequence[str], options: Options) -> T
     return lines
 
 
-def _fidelity_lines(study: Study) -> Text:
+def _fidelity_lines(digest: Digest) -> Text:
     lines = Text()
-    doubtful = set(study.attributions["status"]) - {"ok", UNSEEN}
+    doubtful = digest.statuses - {"ok", UNSEEN}
     if doubtful:
         lines.append(f"? {'; '.join(sorted(doubtful))}\n", style="dim")
-    for line in _fidelity_of_surrogates(study.fidelity):
+    for line in _fidelity_of_surrogates(digest.fidelity):
         lines.append(line + "\n", style="dim")
-    lines.append(_spent(study.meta, study.options.cap), style="dim")
+    lines.append(_spent(digest.meta, digest.options.cap), style="dim")
     return lines
 
 

@@ -38,3 +38,14 @@ def usage_since(model: BlackBox, before: Usage | None) -> Usage | None:
     if now is None or before is None:
         return now
     return Usage(*(getattr(now, each.name) - getattr(before, each.name) for each in fields(Usage)))
+
+
+def both(first: Spent, second: Spent) -> Spent:
+    """What two runs took together.
+
+    >>> both(Spent(2), Spent(3, Usage(n_requests=7))).plain()["n_known"]
+    5
+    """
+    usages = [each.usage for each in (first, second) if each.usage is not None]
+    total = [sum(getattr(usage, each.name) for usage in usages) for each in fields(Usage)]
+    return Spent(first.n_known + second.n_known, Usage(*total) if usages else None)

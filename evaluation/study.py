@@ -1,6 +1,5 @@
 """What came out of explaining texts: tables, fitted surrogates, every answer, files."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from piste._errors import InputError, PisteWarning
+from piste._errors import InputError, PisteError
 from piste.evaluation.archive import pack, unpack
 from piste.evaluation.attributions import attribution_table
 from piste.evaluation.export import csv_text, json_text, meta_path, write_files
@@ -20,7 +19,7 @@ from piste.evaluation.html import compact_html, report_html
 from piste.evaluation.inputs import with_answers_kept
 from piste.evaluation.lexicons import Lexicon
 from piste.evaluation.plots import bars_file
-from piste.evaluation.provenance import provenance, remarks
+from piste.evaluation.provenance import provenance, remarks, text_meta
 from piste.evaluation.rationales import Rationale
 from piste.evaluation.spent import Spent
 from piste.evaluation.tasks import Derived, Given, derive
@@ -196,7 +195,8 @@ class Study:
     @property
     def meta(self) -> dict[str, Any]:
         """Where the numbers come from: model, options, budget spent, fidelity, versions."""
-        return provenance(self.outcomes, self.options, self.fingerprint, self.fidelity, self.spent)
+        texts = [text_meta(outcome, self.options.confidence) for outcome in self.outcomes]
+        return provenance(texts, self.options, self.fingerprint, self.fidelity, self.spent)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the attributions as CSV, and `meta` beside them as ``NAME.meta.json``.
@@ -271,8 +271,7 @@ class Study:
 
     def warn(self) -> None:
         """One warning for each thing that a reader of the numbers should know."""
-        for message in remarks(self.outcomes):
-            warnings.warn(message, PisteWarning, stacklevel=3)
+        remarks(self.outcomes).warn()
 
     def _explained(self) -> Iterable[Explained]:
         return (outcome for outcome in self.outcomes if isinstance(outcome, Explained))
@@ -302,12 +301,13 @@ def _answer_rows(text_id: str, use: str, answers: Responses) -> pd.DataFrame:
 
 def refuse_if_nothing_came_out(outcomes: Sequence[Explained | Failed]) -> None:
     """An error where no surrogate was fitted to any text."""
-    if any(isinstance(outcome, Explained) and outcome.fits for outcome in outcomes):
-        return
-    first = outcomes[0]
-    more = (
-        "" if len(outcomes) == 1 else f" (text {first.text_id}; none of {len(outcomes)} texts worked)"
-    )
+    if not any(isinstance(outcome, Explained) and outcome.fits for outcome in outcomes):
+        raise nothing_came_out(outcomes[0], len(outcomes))
+
+
+def nothing_came_out(first: Explained | Failed, n_texts: int) -> PisteError:
+    """The error where none of so many texts could be explained, for the reason that the first gives."""
+    more = "" if n_texts == 1 else f" (text {first.text_id}; none of {n_texts} texts worked)"
     if isinstance(first, Failed):
-        raise first.error_type(first.message + more)
-    raise InputError(next(iter(first.failures.values())) + more)
+        return first.error_type(first.message + more)
+    return InputError(next(iter(first.failures.values())) + more)

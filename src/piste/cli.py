@@ -7,7 +7,8 @@ import sys
 from contextlib import nullcontext
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,10 +24,13 @@ from piste._fidelity_cli import fidelity
 from piste._inputs import read_inputs
 from piste._setup import budget_of, check_outputs, opened_model, read_context
 from piste._store_cli import app as store_app
+from piste.evaluation.digest import Digest, write_each
 from piste.evaluation.explaining import explain as explain_texts
+from piste.evaluation.explaining import explain_each
 from piste.evaluation.export import meta_path
 from piste.evaluation.plots import check_ending
 from piste.evaluation.report import dry_run_report, terminal_report
+from piste.evaluation.study import Study
 from piste.sampling.collect import stderr_progress
 from piste.sampling.models import ADAPTERS
 from piste.surrogates.named import named_surrogates
@@ -138,36 +142,47 @@ def explain(
             Console().print(dry_run_report(box, inputs.texts, options))
             return
         with nullcontext() if quiet else stderr_progress() as progress:
-            study = explain_texts(
-                box,
-                inputs.texts,
-                surrogates=surrogate or option.SURROGATES,
-                units=units,
-                masking=masking,
-                design=design,
-                budget=allowed,
-                target=target,
-                space=space,
-                tie_repeats=tie_repeats,
-                context=context,
-                batch_size=batch_size,
-                seed=seed,
-                store=store,
-                progress=progress,
-                confidence=confidence,
-                noise_probe=noise_probe,
-                text_ids=inputs.text_ids,
-            )
-        if out is not None:
-            study.to_csv(out)
-        if json is not None:
-            study.to_json(json)
-        if html is not None:
-            study.to_html(html)
-        if plot is not None:
-            study.to_plot(plot)
+            chosen: dict[str, Any] = {
+                "surrogates": surrogate or option.SURROGATES,
+                "units": units,
+                "masking": masking,
+                "design": design,
+                "budget": allowed,
+                "target": target,
+                "space": space,
+                "tie_repeats": tie_repeats,
+                "context": context,
+                "batch_size": batch_size,
+                "seed": seed,
+                "store": store,
+                "progress": progress,
+                "confidence": confidence,
+                "noise_probe": noise_probe,
+                "text_ids": inputs.text_ids,
+            }
+            made: Study | Digest
+            if json or html or plot:  # which show texts that would be gone
+                made = explain_texts(box, inputs.texts, **chosen)
+            else:
+                made = write_each(explain_each(box, inputs.texts, **chosen), out)
+        if isinstance(made, Study):
+            _write(made, out, json, html, plot)
         if not quiet:
-            Console().print(terminal_report(study))
+            Console().print(terminal_report(made))
+
+
+def _write(
+    study: Study, out: Path | None, json: Path | None, html: Path | None, plot: Path | None
+) -> None:
+    """The files that are wanted of a study."""
+    if out is not None:
+        study.to_csv(out)
+    if json is not None:
+        study.to_json(json)
+    if html is not None:
+        study.to_html(html)
+    if plot is not None:
+        study.to_plot(plot)
 
 
 app.command(epilog=FIDELITY_EXAMPLES)(fidelity)
