@@ -9,10 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.fitting._attention_head import Head
 from piste.fitting.inference import Estimate
 from piste.fitting.result import Status
 from piste.fitting.slalom import SlalomOptions, fit_slaloms, min_queries
-from piste.fitting.slalom_pairs import Head, fit_pairs_to_rest
+from piste.fitting.slalom_pairs import fit_pairs_to_rest
 from piste.surrogates._intervals import interval
 from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
 from piste.surrogates.records import check_whole
@@ -24,10 +25,11 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
     .. math:: F(z) = \sum_i a_i v_i + \sum_{i<j} \left(c_i c_j T_{ij} + a_i a_j U_{ij}\right) + b
 
     with attention shares ``a_i = z_i exp(s_i) / sum_j z_j exp(s_j)`` (the background among the units of the
-    sums), presences ``c_i = z_i - 1/2``, and pair terms ``T`` and ``U`` in units of the score. `Slalom`
-    gives ``s``; values and pairs are then a ridge whose strengths maximise the marginal likelihood:
-    weaker the nearer two units are and, for ``T``, the more each does alone. It predicts masks much better
-    than one head (docs/quality.md) and takes as long as boosted trees.
+    sums), presences ``c_i = z_i - 1/2``, and pair terms ``T`` and ``U`` in units of the score. It starts from
+    `Slalom`; values and pairs are then a ridge whose strengths maximise the marginal likelihood, and ``s``
+    with them, held near `Slalom`'s. Pairs have one strength for each range of distances between the units;
+    those of ``T`` are held weaker the less each unit does alone. It predicts masks much better than one head
+    (docs/quality.md), in about twice the time of boosted trees.
 
     Parameters
     ----------

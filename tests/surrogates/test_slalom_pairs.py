@@ -118,8 +118,9 @@ def test_predicts_unseen_masks_of_a_gated_game_better_than_one_head() -> None:
     masks, test = drawn(500, 12), drawn(300, 12, seed=1)
     answers, truth = game(masks), game(test)
     one = np.mean((Slalom().fit(masks, answers).predict(test) - truth) ** 2)
-    paired = np.mean((SlalomPairs().fit(masks, answers).predict(test) - truth) ** 2)
-    assert paired < 0.2 * one
+    fitted = SlalomPairs().fit(masks, answers)
+    assert np.mean((fitted.predict(test) - truth) ** 2) < 0.2 * one
+    np.testing.assert_allclose(fitted.importance_.mean(), 0.0, atol=1e-12)
 
 
 def test_each_output_is_fitted_as_if_alone() -> None:
