@@ -1,6 +1,6 @@
 """The mathematics of the fits: arrays in, records out, no text and no model."""
 
-from piste.fitting import _linear_kernels, _shapley_kernels, _slalom_kernels
+from piste.fitting import _linear_kernels, _rows, _shapley_kernels
 
 
 def warm_up() -> None:
@@ -11,4 +11,4 @@ def warm_up() -> None:
     """
     _linear_kernels.warm_up()
     _shapley_kernels.warm_up()
-    _slalom_kernels.warm_up()
+    _rows.warm_up()

@@ -48,7 +48,7 @@ def factorise(matrix: FloatArray, ridge: float = 0.0) -> Cholesky:
     jitter = 0.0
     while True:
         np.fill_diagonal(scaled, 1.0 + jitter)
-        lower, failed = lapack.dpotrf(scaled, lower=1, clean=1)
+        lower, failed = lapack.dpotrf(scaled.T, lower=1, clean=1)  # as LAPACK wants it in memory
         if not failed:
             return Cholesky(scale, lower)
         jitter = max(JITTER, jitter * 100)

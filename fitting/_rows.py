@@ -1,6 +1,7 @@
 """Mask rows in the sparse form that the SLALOM kernels work on."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,14 +52,20 @@ def merge_repeats(masks: FloatArray, scores: FloatArray, weights: FloatArray) ->
 
     Rows come out in an order of their own, whatever order they were given in.
     """
-    small = masks.max() < 256 and bool((masks == np.floor(masks)).all())
-    keys = np.ascontiguousarray(masks, dtype=np.uint8 if small else np.float64)
-    as_bytes = keys.view(f"V{keys.strides[0]}").ravel()
-    _, first, row = np.unique(as_bytes, return_index=True, return_inverse=True)
+    first, row = _distinct(masks)
     total = _summed(row, weights[:, None])[:, 0]
     mean = _summed(row, weights[:, None] * scores) / total[:, None]
     scatter = _summed(row, weights[:, None] * (scores - mean[row]) ** 2)
     return Answers(masks[first], mean, total, scatter, masks.max(axis=0))
+
+
+def _distinct(masks: FloatArray) -> tuple[IntArray, IntArray]:
+    """Of the different rows of non-negative numbers: where each is first, and which every row is."""
+    small = masks.max() < 256 and bool((masks == np.floor(masks)).all())
+    keys = np.ascontiguousarray(masks, dtype=np.uint8 if small else np.float64)
+    as_bytes = keys.view(f"V{keys.strides[0]}").ravel()
+    _, first, row = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return first, row
 
 
 def _summed(row: IntArray, terms: FloatArray) -> FloatArray:
@@ -66,27 +73,32 @@ def _summed(row: IntArray, terms: FloatArray) -> FloatArray:
     return np.column_stack([np.bincount(row, column) for column in terms.T])
 
 
-@dataclass(frozen=True)
-class MaskRows:
-    """The matrix of masks ``M``, each row stored as what it keeps or what it removes.
+class MaskRows(NamedTuple):
+    """The matrix of masks ``M``, each row stored as the list of what it keeps or of what it removes.
 
     Parameters
     ----------
     indptr
-        Shape (n_rows + 1,), int64: row ``r`` lists entries ``indptr[r]:indptr[r + 1]``.
+        Shape (n_lists + 1,), int64: list ``l`` has the entries ``indptr[l]:indptr[l + 1]``.
     listed, counts
-        Shape (n_entries,): listed columns, ascending within a row, and their counts.
+        Shape (n_entries,): listed columns, ascending within a list, and their counts.
+    lists
+        Shape (n_rows,), int64: the list of each row; no two are alike.
     removed
         Shape (n_rows,), bool: whether the row lists what is missing from the full text.
     full
         Shape (n_columns,), float64: counts of the full text.
+    background
+        Whether column 0 is one that every row keeps and none lists.
     """
 
     indptr: IntArray
     listed: IntArray
     counts: FloatArray
+    lists: IntArray
     removed: BoolArray
     full: FloatArray
+    background: bool
 
     @classmethod
     def from_masks(cls, masks: FloatArray, full: FloatArray, *, background: bool) -> "MaskRows":
@@ -94,12 +106,22 @@ class MaskRows:
 
         A background column, always present, goes in front.
         """
-        rows = kernels.list_rows(np.ascontiguousarray(masks), full, background)
-        return cls(*rows, np.concatenate([[1.0], full]) if background else full)
-
-    @property
-    def _arrays(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray, FloatArray]:
-        return self.indptr, self.listed, self.counts, self.removed, self.full
+        kept, missing = (masks != 0).sum(axis=1), (masks != full).sum(axis=1)
+        # Of two halves that complement each other the same is listed for both.
+        removed = (missing < kept) | ((missing == kept) & (masks[:, 0] == 0))
+        listed = np.where(removed[:, None], full - masks, masks)
+        first, lists = _distinct(listed)
+        distinct = listed[first]
+        row, unit = np.nonzero(distinct)
+        return cls(
+            np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(distinct)))]),
+            unit + int(background),
+            distinct[row, unit],
+            lists,
+            removed,
+            np.concatenate([[1.0], full]) if background else full,
+            background,
+        )
 
     @property
     def n_columns(self) -> int:
@@ -108,12 +130,20 @@ class MaskRows:
 
     def times(self, right: FloatArray, n_weights: int) -> FloatArray:
         """``M @ right`` for right of shape (n_columns, k), its first ``n_weights`` columns positive."""
-        return kernels.times(*self._arrays, np.ascontiguousarray(right), n_weights)
+        return kernels.times(self, np.ascontiguousarray(right), n_weights)
 
     def transposed_times(self, right: FloatArray) -> FloatArray:
         """``M.T @ right`` for right of shape (n_rows, k)."""
-        return kernels.transposed_times(*self._arrays, np.ascontiguousarray(right))
+        return kernels.transposed_times(self, np.ascontiguousarray(right))
 
     def weighted_gram(self, weights: FloatArray) -> FloatArray:
         """``M.T @ diag(weights[k]) @ M`` for each k; weights (k, n_rows)."""
-        return kernels.weighted_gram(*self._arrays, np.ascontiguousarray(weights))
+        return kernels.weighted_gram(self, np.ascontiguousarray(weights))
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from Numba's cache on disk."""
+    rows = MaskRows.from_masks(np.eye(2), np.ones(2), background=True)
+    rows.times(np.ones((3, 1)), 1)
+    rows.transposed_times(np.ones((2, 1)))
+    rows.weighted_gram(np.ones((1, 2)))

@@ -19,6 +19,8 @@ column, the heads and this solver are piste's own.
 """
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,12 +108,12 @@ class State:
     """
 
     importance: FloatArray
-    value: FloatArray
     w: FloatArray
     share: FloatArray
+    gram: FloatArray
+    value: FloatArray
     partial: FloatArray
     residual: FloatArray
-    gram: FloatArray
     factor: Cholesky
     error: float
     objective: float
@@ -154,7 +156,7 @@ def solve(
     Damping follows Nielsen (1999, IMM-REP-1999-05).
     """
     if isinstance(start, State):
-        state = evaluate(problem, start.importance, prior, start.value)
+        state = under(problem, start, prior)
     else:
         state = evaluate(problem, within_bounds(problem, start), prior)
     curvature = curve(problem, state, prior)
@@ -220,31 +222,55 @@ def evaluate(
     """
     rows, weights = problem.rows, problem.weights
     n_heads, n_columns = importance.shape
-    n_outputs = problem.scores.shape[1]
     w = np.exp(importance - importance.max(axis=1, keepdims=True))
     share = 1.0 / rows.times(w.T, n_heads)
     gram = np.empty((n_heads, n_columns, n_heads, n_columns))
-    for h in range(n_heads):
-        for g in range(h + 1):
-            block = rows.weighted_gram((weights * share[:, h] * share[:, g])[None])[0]
-            gram[h, :, g] = w[h][:, None] * block * w[g]
-            if g != h:
-                gram[g, :, h] = gram[h, :, g].T
-    factor = factorise(gram.reshape(n_heads * n_columns, -1), prior.value)
+    pairs = list(combinations_with_replacement(range(n_heads), 2))
+    blocks = rows.weighted_gram(np.stack([weights * share[:, h] * share[:, g] for g, h in pairs]))
+    for (g, h), block in zip(pairs, blocks, strict=True):
+        gram[h, :, g] = w[h][:, None] * block * w[g]
+        if g != h:
+            gram[g, :, h] = gram[h, :, g].T
     if value is None:
-        value = np.zeros((n_outputs, n_heads, n_columns))
+        value = np.zeros((problem.scores.shape[1], n_heads, n_columns))
         residual = problem.scores.T
     else:
         _, residual = _predict(problem, w, share, value)
-    pulled = (weights * residual)[:, :, None] * share
+    weighed = _Weighed(importance, w, share, gram)
+    return _solved(problem, weighed, prior, value, residual)
+
+
+def under(problem: Problem, state: State, prior: Prior) -> State:
+    """The same importances under another prior, the values solved anew."""
+    weighed = _Weighed(state.importance, state.w, state.share, state.gram)
+    return _solved(problem, weighed, prior, state.value, state.residual)
+
+
+class _Weighed(NamedTuple):
+    """What importances alone decide; see `State` for each."""
+
+    importance: FloatArray
+    w: FloatArray
+    share: FloatArray
+    gram: FloatArray
+
+
+def _solved(
+    problem: Problem, weighed: _Weighed, prior: Prior, value: FloatArray, residual: FloatArray
+) -> State:
+    """The state, its values solved from these and the residual that they leave."""
+    importance, w, share, gram = weighed
+    n_outputs = len(value)
+    factor = factorise(gram.reshape(importance.size, -1), prior.value)
+    pulled = (problem.weights * residual)[:, :, None] * share
     right = w * _pull(problem, pulled) - prior.value * value
     step = factor.solve(right.reshape(n_outputs, -1).T).T
     value = value + step.reshape(value.shape)
     partial, residual = _predict(problem, w, share, value)
-    error = float(weights @ (residual**2).sum(axis=0)) + problem.scatter
+    error = float(problem.weights @ (residual**2).sum(axis=0)) + problem.scatter
     ridge = importance_ridge(problem, importance.shape, prior)
     penalty = prior.value * float((value**2).sum()) + float(ridge @ importance.ravel() ** 2)
-    return State(importance, value, w, share, partial, residual, gram, factor, error, error + penalty)
+    return State(*weighed, value, partial, residual, factor, error, error + penalty)
 
 
 def _predict(
@@ -310,19 +336,22 @@ def _information(problem: Problem, state: State, output: int) -> tuple[FloatArra
     """
     value, partial, w = state.value[output], state.partial[output], state.w
     own, cross = np.empty_like(state.gram), np.empty_like(state.gram)
-    for h in range(len(value)):
-        for g in range(h + 1):
-            c = problem.weights * state.share[:, h] * state.share[:, g]
-            f_h, f_g = partial[:, h], partial[:, g]
-            factors = [c * f_h, c * f_h * f_g, c * f_g][: 2 if g == h else 3]
-            grams = w[h][:, None] * problem.rows.weighted_gram(np.stack(factors)) * w[g]
-            by_h, by_both, by_g = grams[0], grams[1], grams[-1] if g != h else grams[0]
-            base, v_h, v_g = state.gram[h, :, g], value[h][:, None], value[g]
-            cross[h, :, g] = v_h * base - by_h
-            own[h, :, g] = cross[h, :, g] * v_g - v_h * by_g + by_both
-            if g != h:
-                cross[g, :, h] = (base * v_g - by_g).T
-                own[g, :, h] = own[h, :, g].T
+    factors: list[FloatArray] = []
+    pairs = list(combinations_with_replacement(range(len(value)), 2))
+    for g, h in pairs:
+        c = problem.weights * state.share[:, h] * state.share[:, g]
+        f_h, f_g = partial[:, h], partial[:, g]
+        factors += [c * f_h, c * f_h * f_g, c * f_g][: 2 if g == h else 3]
+    blocks = iter(problem.rows.weighted_gram(np.stack(factors)))
+    for g, h in pairs:
+        by_h, by_both = (w[h][:, None] * next(blocks) * w[g] for _ in range(2))
+        by_g = by_h if g == h else w[h][:, None] * next(blocks) * w[g]
+        base, v_h, v_g = state.gram[h, :, g], value[h][:, None], value[g]
+        cross[h, :, g] = v_h * base - by_h
+        own[h, :, g] = cross[h, :, g] * v_g - v_h * by_g + by_both
+        if g != h:
+            cross[g, :, h] = (base * v_g - by_g).T
+            own[g, :, h] = own[h, :, g].T
     return own, cross
 
 
@@ -343,10 +372,13 @@ def pinned(schur: FloatArray, n_heads: int, damping: float) -> tuple[Cholesky, F
     """
     diagonal = np.abs(np.diag(schur))  # negative where rounding is all that there is
     units = np.sqrt(np.maximum(diagonal, 1e-12 * (diagonal.max() or 1.0)))
-    scaled = schur / np.outer(units, units) + damping * np.eye(len(schur))
-    for head in np.split(np.arange(len(schur)), n_heads):
+    scaled = schur / np.outer(units, units)
+    scaled.flat[:: len(schur) + 1] += damping
+    n_columns = len(schur) // n_heads
+    for first in range(0, len(schur), n_columns):
+        head = slice(first, first + n_columns)
         shift = units[head] / np.linalg.norm(units[head])
-        scaled[np.ix_(head, head)] += np.outer(shift, shift)
+        scaled[head, head] += np.outer(shift, shift)
     return factorise(scaled), units
 
 

@@ -19,6 +19,9 @@ LARGEST = 1e3
 # Ridge, relative to the mean squared column, on both matrices of a pencil that may be singular: their
 # common null vectors get the eigenvalue 1, the largest there is.
 RIDGE = 1e-13
+# Least mean squared error of the rational equation, of standardised scores, that a SLALOM which is exact
+# to float32 could have: weights of rows that differ a millionfold, and a million rows, are allowed for.
+HOPELESS = 1e-3
 
 
 def even_importances(problem: Problem) -> list[FloatArray]:
@@ -32,8 +35,10 @@ def even_importances(problem: Problem) -> list[FloatArray]:
     return starts
 
 
-def rational_importance(problem: Problem) -> FloatArray:
+def rational_importance(problem: Problem, *, only_exact: bool = False) -> FloatArray:
     """Importances (n_columns,) from an eigenproblem: exact where the answers are a SLALOM's.
+
+    With ``only_exact`` they are what the first round gives if that shows that no SLALOM is exact.
 
     Multiplied out, the model is linear in ``w`` and ``u = w v``, for any masks at all:
 
@@ -61,11 +66,14 @@ def rational_importance(problem: Problem) -> FloatArray:
         for output in np.split(half, len(by_score), axis=1):
             left -= output.T @ output
         try:
-            change = eigh(left, plain, subset_by_index=[0, 0])[1][:, 0]
+            unexplained, vectors = eigh(left, plain, subset_by_index=[0, 0])
         except LinAlgError:  # singular in spite of the ridge
             break
+        change = vectors[:, 0]
         # Where the masks fall into parts that never meet, each part has a sign of its own.
         change = np.abs(change) / max(np.median(np.abs(change)), 1e-300)
         importance += np.log(np.clip(change, 1 / LARGEST, LARGEST))
         importance -= importance.mean()
+        if only_exact and unexplained[0] > HOPELESS:
+            break
     return importance

@@ -215,7 +215,8 @@ def _best_model(answers: Answers, options: SlalomOptions) -> tuple[Problem, Slal
         return problem, _several(answers, problem, options)
     for background in (False, True) if options.background else (False,):
         problem = problem_of(answers, background=background)
-        solved = rational_importance(problem)
+        # Without the background that was asked for nothing but an exact solution is wanted.
+        solved = rational_importance(problem, only_exact=background != options.background)
         exact = _exact(problem, solved)
         if exact is not None:
             return problem, exact

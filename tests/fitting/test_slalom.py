@@ -156,6 +156,18 @@ def test_the_eigenproblem_alone_is_nearly_exact(name: str) -> None:
     np.testing.assert_allclose(solved, importance, atol=1e-5)
 
 
+def test_the_eigenproblem_is_given_up_where_no_slalom_is_exact() -> None:
+    masks = design("uniform-size", 6, 63)
+    masks = masks[masks.any(axis=1)]
+    scores, _, importance = oracle(masks, seed=1)
+    exact = make_problem(masks, scores, background=False)
+    np.testing.assert_allclose(rational_importance(exact, only_exact=True), importance, atol=1e-5)
+    noise = 0.2 * scores.std() * np.random.default_rng(0).normal(size=len(scores))
+    noisy = make_problem(masks, scores + noise, background=False)
+    first = rational_importance(noisy, only_exact=True)
+    assert np.abs(first - rational_importance(noisy)).max() > 1e-3  # rounds were left out
+
+
 def test_the_eigenproblem_is_not_biased_by_noise() -> None:
     # 20,000 answers with a tenth of noise: a standard error of about 0.1 / sqrt(20000 / 6) = 0.002 per
     # unit of attention. Plain least squares on the multiplied model is off by 10 times as much.

@@ -1,5 +1,7 @@
 """SLALOM kernels and Gauss-Newton matrices against dense numpy, derivatives by finite differences."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -67,17 +69,36 @@ def test_rows_multiply_as_the_dense_matrix_does(kind: str, background: bool) -> 
 @both_ways
 def test_a_row_lists_the_fewer_of_kept_and_missing(kind: str, background: bool) -> None:
     masks = masks_of(kind)
-    rows, M = (
-        MaskRows.from_masks(masks, masks.max(axis=0), background=background),
-        dense(masks, background),
-    )
-    missing, kept = (rows.full != M).sum(axis=1), (M > 0).sum(axis=1)
-    np.testing.assert_array_equal(np.diff(rows.indptr), np.minimum(missing, kept))
-    np.testing.assert_array_equal(rows.removed, missing < kept)
+    rows = MaskRows.from_masks(masks, masks.max(axis=0), background=background)
+    missing, kept = (masks.max(axis=0) != masks).sum(axis=1), (masks > 0).sum(axis=1)
+    np.testing.assert_array_equal(np.diff(rows.indptr)[rows.lists], np.minimum(missing, kept))
+    assert rows.removed[missing < kept].all()
+    assert not rows.removed[missing > kept].any()
     assert all(
         (np.diff(rows.listed[a:b]) > 0).all()
         for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
     )
+    assert (rows.listed >= int(background)).all()
+
+
+@both_ways
+@pytest.mark.parametrize("n_units", [6, 7])
+def test_a_mask_and_its_complement_share_a_list(n_units: int, background: bool) -> None:
+    masks = np.array(list(product([0.0, 1.0], repeat=n_units)))
+    rows = MaskRows.from_masks(masks, np.ones(n_units), background=background)
+    assert len(rows.indptr) - 1 == len(masks) // 2
+    np.testing.assert_array_equal(rows.lists, rows.lists[::-1])
+    np.testing.assert_array_equal(rows.removed, ~rows.removed[::-1])
+
+
+@pytest.mark.parametrize("n_weights", [1, 2, 4, 5, 8])
+def test_any_number_of_weights_has_its_matrices(n_weights: int) -> None:
+    masks = masks_of("counts")
+    rows = MaskRows.from_masks(masks, masks.max(axis=0), background=True)
+    weights = np.random.default_rng(2).normal(size=(n_weights, len(masks)))
+    together = rows.weighted_gram(weights)
+    alone = np.concatenate([rows.weighted_gram(one[None]) for one in weights])
+    np.testing.assert_allclose(together, alone, atol=1e2 * TIGHT)
 
 
 @settings(deadline=None, max_examples=50)
