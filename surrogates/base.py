@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from piste._errors import InputError
-from piste._typing import FloatArray
+from piste._typing import BoolArray, FloatArray
 from piste.fitting.result import Status
 
 
@@ -146,6 +146,22 @@ def check_masks_and_scores(
             "Rescale the scores."
         )
     return masks_, scores_.reshape(len(masks_), -1), weights
+
+
+def check_presences(masks: FloatArray) -> None:
+    """InputError unless every entry is 0 or 1."""
+    if not np.isin(masks, (0.0, 1.0)).all():
+        raise InputError(
+            "Got masks with entries other than 0 and 1; expected 0/1. Leave tie_repeats off."
+        )
+
+
+def rows_that_count(weights: FloatArray) -> BoolArray:
+    """Where a weight is positive, shape (n_masks,); InputError if nowhere."""
+    used: BoolArray = weights > 0
+    if not used.any():
+        raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
+    return used
 
 
 def check_score_errors(score_errors: ArrayLike | None, scores: ArrayLike) -> FloatArray | None:

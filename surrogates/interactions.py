@@ -1,10 +1,9 @@
 """Pairwise Shapley interactions as a weighted regression that adds up exactly."""
 
-from typing import Any, ClassVar, Self, get_args
+from typing import ClassVar, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from piste._errors import InputError
@@ -22,6 +21,7 @@ from piste.fitting.interactions import (
 )
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
+from piste.surrogates._estimator import MaskRegressor
 from piste.surrogates._intervals import interval
 from piste.surrogates.base import (
     check_kind,
@@ -34,7 +34,7 @@ from piste.surrogates.base import (
 from piste.surrogates.shap import anchor_variances, anchors, shapley_weights
 
 
-class Interactions(RegressorMixin, BaseEstimator):
+class Interactions(MaskRegressor):
     r"""Main effects of the units of a text, and what each two of them do together.
 
     .. math::
@@ -253,12 +253,6 @@ class Interactions(RegressorMixin, BaseEstimator):
 
     def _shaped(self, rows: FloatArray) -> FloatArray:
         return rows[0] if self._single else rows
-
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.target_tags.multi_output = True
-        return tags
 
 
 def _shares_of_size(masks: FloatArray, weights: FloatArray) -> FloatArray:

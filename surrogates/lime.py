@@ -1,11 +1,10 @@
 """LIME: a ridge regression that is local because masks near the full text weigh most."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from statsmodels.iolib.summary import Summary
 
@@ -22,6 +21,7 @@ from piste.fitting.linear_inference import (
 )
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
+from piste.surrogates._estimator import MaskRegressor
 from piste.surrogates._intervals import check_covariance, interval, row_names, summary_table
 from piste.surrogates._locality import locality_weights
 from piste.surrogates._selection import SELECTIONS
@@ -41,7 +41,7 @@ FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights
 DEFAULT_COVARIANCE: LinearCovariance = "CR2"
 
 
-class Lime(RegressorMixin, BaseEstimator):
+class Lime(MaskRegressor):
     r"""Local linear model of a black box, as in LIME for text.
 
     .. math::
@@ -377,9 +377,3 @@ class Lime(RegressorMixin, BaseEstimator):
         self.selected_ = selected[0] if single else selected
         self.intercept_ = self.base_value_ = float(intercept[0]) if single else intercept
         self._unit_status: UnitStatus = statuses[0] if single else statuses
-
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.target_tags.multi_output = True
-        return tags

@@ -1,11 +1,10 @@
 """KernelSHAP: Shapley values as a weighted regression that adds up exactly."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from statsmodels.iolib.summary import Summary
 
@@ -22,6 +21,7 @@ from piste.fitting.linear_inference import (
 )
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
+from piste.surrogates._estimator import MaskRegressor
 from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
 from piste.surrogates.base import (
     Surrogate,
@@ -35,7 +35,7 @@ from piste.surrogates.base import (
 from piste.surrogates.control import ControlName, fit_control
 
 
-class KernelShap(RegressorMixin, BaseEstimator):
+class KernelShap(MaskRegressor):
     r"""Shapley values of a black box whose players are the units of a text.
 
     .. math::
@@ -269,12 +269,6 @@ class KernelShap(RegressorMixin, BaseEstimator):
     @property
     def _single(self) -> bool:
         return self.values_.ndim == 1
-
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.target_tags.multi_output = True
-        return tags
 
 
 def anchors(masks: FloatArray) -> tuple[BoolArray, BoolArray]:

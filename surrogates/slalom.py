@@ -30,7 +30,15 @@ from piste.fitting.slalom_inference import (
     slalom_jacobian,
 )
 from piste.surrogates._intervals import check_covariance, interval, readable, row_names, summary_table
-from piste.surrogates.base import Plan, check_kind, check_masks, check_masks_and_scores, large, small
+from piste.surrogates.base import (
+    Plan,
+    check_kind,
+    check_masks,
+    check_masks_and_scores,
+    large,
+    rows_that_count,
+    small,
+)
 
 
 class Slalom(RegressorMixin, BaseEstimator):
@@ -139,9 +147,7 @@ class Slalom(RegressorMixin, BaseEstimator):
         """
         masks_, scores_, weights = check_masks_and_scores(masks, scores, sample_weight)
         options = self._options()
-        used = weights > 0
-        if not used.any():
-            raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
+        used = rows_that_count(weights)
         self._fit = fit_slaloms(masks_[used], scores_[used], weights[used], options)
         self._answers = (small(masks_), scores_, weights)
         self._inferences: tuple[SlalomInference, ...] | None = None

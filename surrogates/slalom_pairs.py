@@ -1,25 +1,27 @@
 """SLALOM with pairs of units, as a scikit-learn estimator."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from piste._errors import InputError
 from piste._typing import FloatArray
 from piste.fitting._attention_head import Head
-from piste.fitting.inference import Estimate
 from piste.fitting.result import Status
 from piste.fitting.slalom import SlalomOptions, fit_slaloms, min_queries
-from piste.fitting.slalom_pairs import fit_pairs_to_rest
-from piste.surrogates._intervals import interval
-from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
+from piste.fitting.slalom_pairs import PairedSlalom, fit_pairs_to_rest
+from piste.surrogates._estimator import UnmeasuredRegressor
+from piste.surrogates.base import (
+    check_kind,
+    check_masks_and_scores,
+    check_presences,
+    rows_that_count,
+)
 from piste.surrogates.records import check_whole
 
 
-class SlalomPairs(RegressorMixin, BaseEstimator):
+class SlalomPairs(UnmeasuredRegressor):
     r"""A SLALOM with a background, and what two units do together.
 
     .. math:: F(z) = \sum_i a_i v_i + \sum_{i<j} \left(c_i c_j T_{ij} + a_i a_j U_{ij}\right) + b
@@ -29,7 +31,9 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
     `Slalom`; values and pairs are then a ridge whose strengths maximise the marginal likelihood, and ``s``
     with them, held near `Slalom`'s. Pairs have one strength for each range of distances between the units;
     those of ``T`` are held weaker the less each unit does alone. It predicts masks much better than one head
-    (docs/quality.md), in about twice the time of boosted trees.
+    (docs/quality.md), in about twice the time of boosted trees. Errors of its attributions are infinite, for
+    they are not known: the posterior's own held the true removal effects of 40 texts in half of the cases only,
+    as they know nothing of what is more than a pair.
 
     Parameters
     ----------
@@ -77,6 +81,8 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
     takes_counts: ClassVar[bool] = False
     shrinks: ClassVar[bool] = True
 
+    _fits: list[PairedSlalom]
+
     def __init__(self, max_iter: int = 100, *, random_state: int = 0) -> None:
         self.max_iter = max_iter
         self.random_state = random_state
@@ -90,15 +96,10 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
             If a shape, a number or an option cannot be used, or a mask holds counts.
         """
         Z, Y, weights = check_masks_and_scores(masks, scores, sample_weight)
-        if not np.isin(Z, (0.0, 1.0)).all():
-            raise InputError(
-                "Got masks with entries other than 0 and 1; expected 0/1. Leave tie_repeats off."
-            )
+        check_presences(Z)
         check_whole("max_iter", self.max_iter, 1, "steps")
         check_whole("random_state", self.random_state, 0, "as a seed")
-        used = weights > 0
-        if not used.any():
-            raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
+        used = rows_that_count(weights)
         Z, Y, weights = Z[used], Y[used], weights[used]
         slaloms = fit_slaloms(Z, Y, weights, SlalomOptions(max_iter=self.max_iter))
         self._single = np.ndim(scores) == 1
@@ -128,12 +129,6 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
         self.status_ = slaloms.status
         return self
 
-    def predict(self, masks: ArrayLike) -> FloatArray:
-        """Predicted scores, shape (n_masks,) or (n_masks, n_outputs)."""
-        check_is_fitted(self)
-        scores = self._scores(check_masks(masks, self.n_features_in_))
-        return scores[:, 0] if self._single else scores
-
     def attributions(self, kind: str | None = None) -> FloatArray:
         """One number per unit, shape (n_units,) or (n_outputs, n_units), in units of the score.
 
@@ -143,9 +138,7 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if check_kind(kind, self.kinds) == "shapley":
             return self._shaped(np.stack([fit.shapley() for fit in self._fits]))
-        n_units = self.n_features_in_
-        scores = self._scores(np.vstack([np.ones(n_units), 1.0 - np.eye(n_units)]))
-        return self._shaped((scores[0] - scores[1:]).T)
+        return self._shaped(self._removal())
 
     def joint_removal(self) -> FloatArray:
         """What two units do to the full text together, beyond what each does alone.
@@ -167,24 +160,6 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
         joint[:, first, second] = joint[:, second, first] = beyond.T
         return self._shaped(joint)
 
-    def std_errors(self, kind: str | None = None) -> FloatArray:
-        """Infinite: not known. `Slalom` has intervals.
-
-        The posterior's own errors held the true removal effects of 40 texts in half of the cases only,
-        for they know nothing of what is more than a pair.
-        """
-        check_is_fitted(self)
-        check_kind(kind, self.kinds)
-        return self._shaped(np.full((len(self._fits), self.n_features_in_), np.inf))
-
-    def confidence_interval(
-        self, kind: str | None = None, level: float = 0.95
-    ) -> tuple[FloatArray, FloatArray]:
-        """The whole line, shaped as the attributions: see ``std_errors``."""
-        values = np.atleast_2d(self.attributions(kind))
-        unknown = Estimate(values, np.full(values.shape, np.inf), np.full(len(values), np.inf))
-        return interval(unknown, level, single=self._single)
-
     def unit_status(self, kind: str) -> list[Status] | list[list[Status]]:
         """How each attribution came out: as the SLALOM did."""
         check_is_fitted(self)
@@ -195,15 +170,3 @@ class SlalomPairs(RegressorMixin, BaseEstimator):
     def min_queries(self, n_units: int) -> int:
         """Those of a SLALOM with a background, ``2 n + 1``: priors hold what pairs need beyond."""
         return min_queries(n_units, background=True, heads=1)
-
-    def _scores(self, Z: FloatArray) -> FloatArray:
-        return np.column_stack([fit.predict(Z) for fit in self._fits])
-
-    def _shaped(self, rows: FloatArray) -> FloatArray:
-        return rows[0] if self._single else rows
-
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.target_tags.multi_output = True
-        return tags

@@ -6,16 +6,19 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import beta
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
-from piste.fitting.inference import Estimate
 from piste.fitting.result import Status
 from piste.surrogates._additive import UnitStatus, overall_status, unit_statuses
-from piste.surrogates._intervals import interval
-from piste.surrogates.base import check_kind, check_masks, check_masks_and_scores
+from piste.surrogates._estimator import UnmeasuredRegressor
+from piste.surrogates.base import (
+    check_kind,
+    check_masks_and_scores,
+    check_presences,
+    rows_that_count,
+)
 
 # Measured on real texts at 500 masks: cross-validation took from a hundred rounds to all of them, and
 # neither slower learning nor more leaves did better on held-out masks.
@@ -52,13 +55,14 @@ class _Fitted(NamedTuple):
         return scores
 
 
-class Trees(RegressorMixin, BaseEstimator):
+class Trees(UnmeasuredRegressor):
     r"""Gradient-boosted regression trees whose features are the units of a text.
 
     .. math:: f(z) \approx \sum_t T_t(z)
 
     Nothing but ``T_t`` having few leaves is assumed of the black box, so their held-out error is the one
-    to compare a readable surrogate's with. The number of trees and of their leaves is chosen by
+    to compare a readable surrogate's with. How far they are off their best on other masks is not known: errors
+    of their attributions are infinite. The number of trees and of their leaves is chosen by
     five-fold cross-validation over the masks. Needs LightGBM: ``pip install 'piste[trees]'``.
 
     Parameters
@@ -104,8 +108,8 @@ class Trees(RegressorMixin, BaseEstimator):
 
     base_value_: FloatArray | float
     left_out_: FloatArray
-    n_features_in_: int
     status_: Status
+    _fits: list[_Fitted]
 
     def __init__(self, max_rounds: int = 500, *, random_state: int = 0) -> None:
         self.max_rounds = max_rounds
@@ -121,8 +125,9 @@ class Trees(RegressorMixin, BaseEstimator):
             installed.
         """
         Z, Y, weights = check_masks_and_scores(masks, scores, sample_weight)
-        self._check(Z, weights)
-        used = weights > 0
+        self._check_options()
+        check_presences(Z)
+        used = rows_that_count(weights)
         self._single = np.ndim(scores) == 1
         self.n_features_in_ = Z.shape[1]
         self._fits = [self._boosted(Z[used], y[used], weights[used]) for y in Y.T]
@@ -136,12 +141,6 @@ class Trees(RegressorMixin, BaseEstimator):
         self._set_statuses(Z[used], constant=np.ptp(Y[used], axis=0) == 0)
         return self
 
-    def predict(self, masks: ArrayLike) -> FloatArray:
-        """Predicted scores, shape (n_masks,) or (n_masks, n_outputs)."""
-        check_is_fitted(self)
-        scores = self._scores(check_masks(masks, self.n_features_in_))
-        return scores[:, 0] if self._single else scores
-
     def attributions(self, kind: str | None = None) -> FloatArray:
         """One number per unit, shape (n_units,) or (n_outputs, n_units), in units of the score.
 
@@ -149,29 +148,9 @@ class Trees(RegressorMixin, BaseEstimator):
         ``removal``: ``f(full) - f(full without the unit)``.
         """
         check_is_fitted(self)
-        n_units = self.n_features_in_
-        values: FloatArray
         if check_kind(kind, self.kinds) == "removal":
-            scores = self._scores(np.vstack([np.ones(n_units), 1.0 - np.eye(n_units)]))
-            values = (scores[0] - scores[1:]).T
-        else:
-            values = np.stack([_shapley(fitted, n_units) for fitted in self._fits])
-        return values[0] if self._single else values
-
-    def std_errors(self, kind: str | None = None) -> FloatArray:
-        """Infinite: how far trees are off their best on other masks is not known."""
-        check_is_fitted(self)
-        check_kind(kind, self.kinds)
-        shape = (len(self._fits), self.n_features_in_)
-        return np.full(shape[1:] if self._single else shape, np.inf)
-
-    def confidence_interval(
-        self, kind: str | None = None, level: float = 0.95
-    ) -> tuple[FloatArray, FloatArray]:
-        """The whole line, shaped as the attributions: see ``std_errors``."""
-        values = np.atleast_2d(self.attributions(kind))
-        unknown = Estimate(values, np.full(values.shape, np.inf), np.full(len(values), np.inf))
-        return interval(unknown, level, single=self._single)
+            return self._shaped(self._removal())
+        return self._shaped(np.stack([_shapley(fitted, self.n_features_in_) for fitted in self._fits]))
 
     def unit_status(self, kind: str) -> UnitStatus:
         """How each attribution came out."""
@@ -207,9 +186,6 @@ class Trees(RegressorMixin, BaseEstimator):
         booster = lightgbm.train(options[best], data, n_trees)
         return _Fitted(booster, centre, spread, centre + spread * left_out)
 
-    def _scores(self, Z: FloatArray) -> FloatArray:
-        return np.column_stack([fitted.predict(Z) for fitted in self._fits])
-
     def _set_statuses(self, Z: FloatArray, constant: BoolArray) -> None:
         varies = np.ptp(Z, axis=0) > 0
         known = varies & (len(Z) >= self.min_queries(Z.shape[1]))
@@ -217,7 +193,7 @@ class Trees(RegressorMixin, BaseEstimator):
         self._unit_status: UnitStatus = rows[0] if self._single else rows
         self.status_ = overall_status(rows)
 
-    def _check(self, Z: FloatArray, weights: FloatArray) -> None:
+    def _check_options(self) -> None:
         n = self.max_rounds
         if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
             raise InputError(f"Got max_rounds={n!r}; expected a whole number, at least 1.")
@@ -226,18 +202,6 @@ class Trees(RegressorMixin, BaseEstimator):
             raise InputError(
                 f"Got random_state={seed!r}; expected a whole number, at least 0, such as random_state=0."
             )
-        if not np.isin(Z, (0.0, 1.0)).all():
-            raise InputError(
-                "Got masks with entries other than 0 and 1; expected 0/1. Leave tie_repeats off."
-            )
-        if not (weights > 0).any():
-            raise InputError("Got sample_weight of zeros only; expected a positive one. Leave it out.")
-
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn is untyped)
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.target_tags.multi_output = True
-        return tags
 
 
 def _shapley(fitted: _Fitted, n_units: int) -> FloatArray:
