@@ -16,12 +16,12 @@ N_PAIRS = 5000
 N_REPEATS = 9
 
 
-def pairs(n_units: int, rng: np.random.Generator) -> FloatArray:
+def pairs(n_units: int, n_pairs: int, rng: np.random.Generator) -> FloatArray:
     """Masks that keep two different units each."""
-    first = rng.integers(n_units, size=N_PAIRS)
-    second = (first + rng.integers(1, n_units, size=N_PAIRS)) % n_units
-    masks = np.zeros((N_PAIRS, n_units))
-    masks[np.arange(N_PAIRS), first] = masks[np.arange(N_PAIRS), second] = 1.0
+    first = rng.integers(n_units, size=n_pairs)
+    second = (first + rng.integers(1, n_units, size=n_pairs)) % n_units
+    masks = np.zeros((n_pairs, n_units))
+    masks[np.arange(n_pairs), first] = masks[np.arange(n_pairs), second] = 1.0
     return masks
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     for n_units in (20, 60, 150):
         value, importance = rng.normal(size=n_units), rng.normal(size=n_units)
         importance -= importance.mean()
-        masks, w = pairs(n_units, rng), np.exp(importance)
+        masks, w = pairs(n_units, N_PAIRS, rng), np.exp(importance)
         scores = masks @ (w * value) / (masks @ w)
         times = []
         for _ in range(N_REPEATS):

@@ -15,7 +15,7 @@ Writes docs/incompatibility.csv and docs/incompatibility.md. Ten minutes on one 
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # before numpy is imported
@@ -24,6 +24,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # before numpy is 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import torch  # noqa: E402
+from learning import Batch, Network, trained  # noqa: E402
 from scipy.stats import t  # noqa: E402
 from sklearn.linear_model import Lasso  # noqa: E402
 
@@ -53,9 +54,6 @@ N_FIT, N_TEST, BATCH = 10_048, 512, 64
 REPEATS = (1, 2, 5, 10, 20, 30)
 ADDITIVE = ("linear", "GAM", "GAM, least squares")
 SURROGATES = ("mean", *ADDITIVE, "SLALOM", "SLALOM, background")
-
-Network = Callable[[IntArray], FloatArray]
-"""Log-odds (n,) of documents (n, LONGEST), padded with N_WORDS."""
 
 
 def documents(n: int, rng: np.random.Generator) -> IntArray:
@@ -102,33 +100,15 @@ def fully_connected(seed: int) -> torch.nn.Module:
     return Control()
 
 
-def trained(module: torch.nn.Module, steps: int, rng: np.random.Generator) -> Network:
-    """The network after learning from fresh documents at every step."""
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    loss_of = torch.nn.BCEWithLogitsLoss()
-    for _ in range(steps):
+def taught(rng: np.random.Generator) -> Batch:
+    """Fresh documents, and labels drawn from their log-odds."""
+
+    def batch() -> tuple[IntArray, FloatArray]:
         tokens = documents(BATCH, rng)
         labels = rng.random(BATCH) < 1 / (1 + np.exp(-truth(tokens)))
-        filled = (tokens < N_WORDS).any(axis=0)
-        answers = module(torch.from_numpy(tokens[:, filled]))
-        loss = loss_of(answers, torch.from_numpy(labels).float())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimizer.step()
-        rate.step()
-    module.eval()
+        return tokens, labels.astype(float)
 
-    def answers(tokens: IntArray) -> FloatArray:
-        with torch.no_grad():
-            parts = [
-                module(torch.from_numpy(part))
-                for part in np.array_split(tokens, 1 + len(tokens) // 2000)
-            ]
-        return torch.cat(parts).double().numpy()
-
-    return answers
+    return batch
 
 
 def networks(seed: int) -> Iterator[tuple[str, str, torch.nn.Module]]:
@@ -182,7 +162,7 @@ def measured(n_seeds: int, steps: int) -> pd.DataFrame:
         for name, positions, module in networks(seed):
             start = time.perf_counter()
             rng = np.random.default_rng([seed, 1])
-            network = trained(module, steps, rng)
+            network = trained(module, N_WORDS, steps, taught(rng))
             fresh = np.random.default_rng([seed, 2])
             tokens = documents(2000, fresh)
             about = {

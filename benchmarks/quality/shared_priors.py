@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from answers import chosen_texts
+from summary import interval
 
 import piste
 from piste._typing import BoolArray, FloatArray
-from piste.evaluation.paired import bootstrap_median
 from piste.sampling.collect import collect
 from piste.sampling.designs import draw
 from piste.sampling.masking import choose_masking, render
@@ -104,8 +105,8 @@ def _row(asked: Sequence[Asked]) -> list[str]:
     spread = np.array([text.held_scores.var() for text in asked])
     return [
         f"{np.median(alone / spread):.3f}",
-        *(_interval(errors[name] / alone) for name in choices),
-        _interval(errors["both"] / default),
+        *(interval(pd.Series(errors[name] / alone)) for name in choices),
+        interval(pd.Series(errors["both"] / default)),
     ]
 
 
@@ -207,11 +208,6 @@ def _error(text: Asked, predict: Callable[[FloatArray], FloatArray]) -> float:
 
 def _typical(fitted: tuple[FloatArray, list[Means]]) -> float:
     return float(np.log(fitted[0]).mean())
-
-
-def _interval(ratios: FloatArray) -> str:
-    found = bootstrap_median(ratios)
-    return f"{found.median:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
 if __name__ == "__main__":

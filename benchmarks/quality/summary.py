@@ -63,7 +63,7 @@ def _curves(rows: pd.DataFrame) -> str:
         if own["budget"].nunique() < 2:
             continue
         cells = [
-            _interval(own[(own["law"] == law) & (own["budget"] == budget)]["unexplained"])
+            interval(own[(own["law"] == law) & (own["budget"] == budget)]["unexplained"])
             for law, budget in settings
         ]
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
@@ -83,7 +83,7 @@ def _designs(rows: pd.DataFrame, default: str) -> str:
             continue
         wide = own.pivot_table(index="text", columns=["fit", "budget", "law"], values="unexplained")
         cells = [
-            _interval(wide[fit, budget, law] / wide[default, budget, law], digits=2)
+            interval(wide[fit, budget, law] / wide[default, budget, law], digits=2)
             if (fit, budget, law) in wide
             else "–"
             for fit, budget, law in others
@@ -127,10 +127,10 @@ def _ratio(errors: Numbers, model: str, other: str) -> str:
     if model not in errors or other not in errors:
         return "–"
     ratio = (errors[model] / errors[other]).dropna()
-    return _interval(ratio, digits=2)
+    return interval(ratio, digits=2)
 
 
-def _interval(values: pd.Series, digits: int = 3) -> str:
+def interval(values: pd.Series, digits: int = 3) -> str:
     """The median with its 95 % bootstrap interval over texts."""
     known = values.dropna()
     if known.empty:

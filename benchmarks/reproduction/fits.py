@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,9 @@ from piste._typing import FloatArray
 from piste.fitting import warm_up
 from piste.sampling.designs import draw, with_anchors
 from piste.surrogates import KernelShap, Lime, Slalom
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from slalom_fit import pairs
 
 # The published package's own defaults (its API; the runtime script has 8e-3 and 20).
 LEARNING_RATE, EPOCHS, BATCH = 5e-3, 60, 128
@@ -35,7 +40,7 @@ def _slalom_fits(config: dict[str, Any]) -> list[dict[str, object]]:
         n_units, n_pairs = config["units"], config["pairs"]
         value, importance = rng.normal(size=n_units), rng.normal(size=n_units)
         importance -= importance.mean()
-        masks, fresh = _pairs(n_units, n_pairs, rng), _pairs(n_units, n_pairs, rng)
+        masks, fresh = pairs(n_units, n_pairs, rng), pairs(n_units, n_pairs, rng)
         truth = _Softmax(value, importance)
         scores = truth(masks)
         for name, fit in {"piste": _fitted_by_piste, "slalom-explanations": _fitted_by_sgd}.items():
@@ -62,15 +67,6 @@ class _Softmax:
 
     def __call__(self, masks: FloatArray) -> FloatArray:
         return masks @ (self.weight * self.value) / (masks @ self.weight)
-
-
-def _pairs(n_units: int, n_pairs: int, rng: np.random.Generator) -> FloatArray:
-    """Masks that keep two different units each."""
-    first = rng.integers(n_units, size=n_pairs)
-    second = (first + rng.integers(1, n_units, size=n_pairs)) % n_units
-    masks = np.zeros((n_pairs, n_units))
-    masks[np.arange(n_pairs), first] = masks[np.arange(n_pairs), second] = 1.0
-    return masks
 
 
 def _fitted_by_piste(masks: FloatArray, scores: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,19 +1,20 @@
 """How well values and importances come back from a Transformer that has learnt SLALOM data."""
 
-from collections.abc import Callable
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from piste._typing import FloatArray, IntArray
 from piste.evaluation.oracles import position_free_transformer
 from piste.surrogates import Slalom
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracles"))
+from learning import Network, trained
+
 LONGEST, BATCH = 30, 64
-Network = Callable[[IntArray], FloatArray]
-"""Log-odds (n,) of documents (n, LONGEST), padded with the number of words."""
 
 
 class Truth:
@@ -63,30 +64,12 @@ def _trained(truth: Truth, positions: str, steps: int, seed: int, rng: np.random
     module = position_free_transformer(
         truth.n_words, n_layers=2, max_positions=LONGEST if positions == "learned" else 0, seed=seed
     )
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    loss_of = torch.nn.BCEWithLogitsLoss()
-    for _ in range(steps):
+
+    def batch() -> tuple[IntArray, FloatArray]:
         tokens = truth.documents(BATCH, LONGEST, rng)
-        filled = (tokens < truth.n_words).any(axis=0)
-        answers = module(torch.from_numpy(tokens[:, filled]))
-        loss = loss_of(answers, torch.from_numpy(1 / (1 + np.exp(-truth(tokens)))).float())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimizer.step()
-        rate.step()
-    module.eval()
+        return tokens, 1 / (1 + np.exp(-truth(tokens)))
 
-    def answers_of(tokens: IntArray) -> FloatArray:
-        with torch.no_grad():
-            parts = [
-                module(torch.from_numpy(part))
-                for part in np.array_split(tokens, 1 + len(tokens) // 2000)
-            ]
-        return torch.cat(parts).double().numpy()
-
-    return answers_of
+    return trained(module, truth.n_words, steps, batch)
 
 
 def _fits(

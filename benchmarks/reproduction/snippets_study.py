@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from piste.sampling.collect import collect
 from piste.sampling.designs import draw, with_anchors
 from piste.sampling.masking import choose_masking, render
 from piste.sampling.models.protocol import BlackBox
-from piste.sampling.records import Design, Units
+from piste.sampling.records import Units
 from piste.sampling.segment import segment
 from piste.sampling.space import to_space
 from piste.surrogates import KernelShap, Lime, Slalom
@@ -58,13 +59,16 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Snippet:
-    """A text, its gold class, its units and the deletions that judge it (masks by number deleted)."""
+    """A text, its units, and the deletions that judge it (masks by number deleted) with their answers.
+
+    ``change`` has, by class, how much the log-odds change for each of these masks in turn.
+    """
 
     text_id: str
     text: str
-    label: str
     units: Units
     judged: dict[int, BoolArray]
+    change: dict[str, FloatArray]
 
 
 def measure(config: dict[str, Any], sdist: Path | None) -> dict[str, pd.DataFrame]:
@@ -78,7 +82,7 @@ def measure(config: dict[str, Any], sdist: Path | None) -> dict[str, pd.DataFram
         explained = [_explained(model, each, way, config) for each in chosen]
         tables += [study.attributions.assign(surrogate=name) for study, _ in explained]
         for each, (study, target) in zip(chosen, explained, strict=True):
-            rows += _removals(model, each, study, target, name)
+            rows += _removals(each, study, target, name)
     attributions = pd.concat(tables, ignore_index=True)
     weights = naive_bayes_log_odds([text for text, _ in known], [label for _, label in known])
     texts = {each.text_id: each.text for each in chosen}
@@ -116,7 +120,7 @@ def _chosen(model: BlackBox, test: list[tuple[str, str]], config: dict[str, Any]
     At most half of the deletions of each number are set aside, so that the fits keep some too.
     """
     n_found = 0
-    for text, label in test:
+    for text, _ in test:
         units = segment(text, "word", model=model)
         n_units = int(units.seen.sum())
         if n_units < LEAST_WORDS or n_found == config["texts"]:
@@ -124,24 +128,27 @@ def _chosen(model: BlackBox, test: list[tuple[str, str]], config: dict[str, Any]
         n_found += 1
         rng = np.random.default_rng([config["seed"], n_found])
         judged = {k: _deletions(n_units, k, config["judged"], rng) for k in config["removed"]}
-        yield Snippet(str(n_found), text, label, units, judged)
+        yield Snippet(str(n_found), text, units, judged, _changes(model, units, judged))
+
+
+def _changes(model: BlackBox, units: Units, judged: dict[int, BoolArray]) -> dict[str, FloatArray]:
+    """By class, the change of log-odds for each mask, shape (n_masks,)."""
+    full = np.ones((1, int(units.seen.sum())), dtype=np.bool_)
+    masks = np.concatenate([full, *judged.values()])
+    answers = collect(model, render(units, masks, choose_masking("remove")))
+    scores = to_space(answers.values, answers.kind, "logit").scores
+    return dict(zip(answers.labels, (scores[1:] - scores[0]).T, strict=True))
 
 
 def _deletions(n_units: int, n_removed: int, most: int, rng: np.random.Generator) -> BoolArray:
     """Distinct masks that remove so many units."""
-    n_subsets = min(2 * most, _choose(n_units, n_removed)) // 2
+    n_subsets = min(2 * most, comb(n_units, n_removed)) // 2
     found: dict[bytes, BoolArray] = {}
     while len(found) < n_subsets:
         mask = np.ones(n_units, dtype=np.bool_)
         mask[rng.choice(n_units, n_removed, replace=False)] = False
         found[mask.tobytes()] = mask
     return np.array(list(found.values()))
-
-
-def _choose(n: int, k: int) -> int:
-    from math import comb
-
-    return comb(n, k)
 
 
 def _explained(
@@ -153,7 +160,7 @@ def _explained(
     taken = np.concatenate([ends, *each.judged.values()])
     rng = np.random.default_rng([config["seed"], int(each.text_id), 1])
     drawn = draw(way.law, n_units, config["budget"] - 2, rng, exclude=taken, max_units=way.max_units)
-    design = with_anchors(Design(drawn.masks, way.law))
+    design = with_anchors(drawn)
     study = piste.explain(
         model,
         each.text,
@@ -165,21 +172,15 @@ def _explained(
     return study, study.attributions["target"].iloc[0]
 
 
-def _removals(
-    model: BlackBox, each: Snippet, study: piste.Study, target: str, name: str
-) -> list[dict[str, object]]:
+def _removals(each: Snippet, study: piste.Study, target: str, name: str) -> list[dict[str, object]]:
     """Squared errors of the predicted change of log-odds, by how many words are removed."""
     outcome = study.outcome(0)
     (fitted,) = outcome.fits.values()
-    n_units = int(each.units.seen.sum())
-    sizes = [len(masks) for masks in each.judged.values()]
-    masks = np.concatenate([np.ones((1, n_units), dtype=np.bool_), *each.judged.values()])
-    answers = collect(model, render(each.units, masks, choose_masking("remove")))
-    scores = to_space(answers.values, answers.kind, "logit").scores
-    change = scores[:, answers.labels.index(target)]
-    change = change[1:] - change[0]
-    removed = 1.0 - masks[1:]
-    predicted = fitted.predict(masks.astype(float))
+    change, sizes = each.change[target], [len(masks) for masks in each.judged.values()]
+    masks = np.concatenate([*each.judged.values()])
+    n_units = masks.shape[1]
+    removed = 1.0 - masks
+    predicted = fitted.predict(np.vstack([np.ones(n_units), masks]))
     inner = outcome.responses.masks.sum(axis=1) < n_units
     shift = float(np.nanmean(outcome.scores[inner, 0]) - outcome.scores[~inner, 0][0])
     methods: dict[str, FloatArray] = {
