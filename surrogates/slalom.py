@@ -64,8 +64,8 @@ class Slalom(RegressorMixin, BaseEstimator):
     shared_importance
         With several outputs: one set of importances for all of them, or one for each.
     prior
-        Ridge on values and importances: ``"evidence"`` (marginal likelihood), ``"cv"`` (five folds), or
-        the two strengths, per squared standardised score.
+        Ridge on values and importances: ``"evidence"`` (marginal likelihood; .3 and .3 where answers are
+        fewer than parameters), ``"cv"`` (five folds), or the two strengths, per squared standardised score.
     max_iter
         Levenberg-Marquardt steps per start.
     random_state
