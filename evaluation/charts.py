@@ -98,10 +98,20 @@ def scatter_chart(rows: pd.DataFrame) -> Chart | None:
 
 
 def settled(rows: pd.DataFrame) -> np.ndarray:
-    """Whether each score is finite and its interval on one side of 0, shape (n_rows,), bool."""
+    """Whether each score is finite and its interval on one side of 0, shape (n_rows,), bool.
+
+    A surrogate that knows no intervals at all leaves only the score to go by.
+    """
     score, low, high = (rows[column].to_numpy(float) for column in ("score", "ci_low", "ci_high"))
-    known: np.ndarray = np.isfinite(score) & ((low > 0) | (high < 0))
+    known: np.ndarray = np.isfinite(score)
+    if has_intervals(rows):
+        known &= (low > 0) | (high < 0)
     return known
+
+
+def has_intervals(rows: pd.DataFrame) -> bool:
+    """Whether the interval of any unit is known and bounded."""
+    return bool(np.isfinite(rows[["ci_low", "ci_high"]].to_numpy(float)).any())
 
 
 def curve_chart(title: str, table: pd.DataFrame) -> Chart | None:

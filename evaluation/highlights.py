@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from piste.evaluation.attributions import LOW_FIDELITY, UNSEEN
-from piste.evaluation.charts import settled
+from piste.evaluation.charts import has_intervals, settled
 from piste.evaluation.wording import interval, number
 from piste.sampling.records import Units
 
@@ -24,6 +24,7 @@ KINDS = {
     "linear": "value times weight: a crude single number.",
     "removal": "predicted fall of the score when this unit is removed.",
 }
+WITHOUT_INTERVALS = "No intervals are known here, so the colours show scores that may not be settled."
 _UNSIGNED = ("importance",)
 
 
@@ -74,7 +75,8 @@ def highlighted(units: Units, rows: pd.DataFrame, kind: str, level: str) -> Laye
         if done < len(part):
             pieces.append(Piece(part[done:]))
         parts.append(tuple(pieces))
-    return Layer(kind, KINDS.get(kind, ""), tuple(parts))
+    about = [KINDS.get(kind, ""), "" if has_intervals(rows) else WITHOUT_INTERVALS]
+    return Layer(kind, " ".join(filter(None, about)), tuple(parts))
 
 
 def _marks(rows: pd.DataFrame, kind: str) -> list[str]:

@@ -22,6 +22,7 @@ from piste._errors import InputError, PisteWarning
 from piste.cli import app
 from piste.evaluation import html
 from piste.evaluation.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, curve_chart, scatter_chart
+from piste.evaluation.highlights import WITHOUT_INTERVALS
 from piste.evaluation.html import report_html
 from piste.evaluation.study import Study
 from piste.surrogates import Lime
@@ -224,6 +225,18 @@ def test_marks_tell_settled_from_not() -> None:
     classes = [found[0] for found in marks(report_html(study))]
     # Nine tenths of nothing known: the unsettled 9 does not pale the settled 2.
     assert classes == ["r s9", "l s4", "q"]
+
+
+def test_without_any_interval_the_score_gives_the_colour_and_the_page_says_so() -> None:
+    endless = {"std_error": [np.inf] * 3, "ci_low": [-np.inf] * 3, "ci_high": [np.inf] * 3}
+    study = with_rows(score=[2.0, -1.0, 0.0], **endless)
+    page = report_html(study)
+    assert [found[0] for found in marks(page)] == ["r s9", "l s4", ""]
+    assert page.count(WITHOUT_INTERVALS) == 1
+    known = with_rows(score=[2.0, -1.0, 0.0], **endless | {"ci_low": [1.0, -np.inf, -np.inf]})
+    page = report_html(known)
+    assert [found[0] for found in marks(page)] == ["r s9", "q", ""]
+    assert WITHOUT_INTERVALS not in page
 
 
 def test_doubtful_and_unseen_units_have_patterns_and_reasons() -> None:
