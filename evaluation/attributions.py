@@ -1,12 +1,13 @@
 """The attribution table: one row per text, target, surrogate, kind and unit."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 
 import numpy as np
 import pandas as pd
 
 from piste.fitting.result import Status
+from piste.sampling.records import Units
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import sufficient_budget
 from piste.surrogates.records import Explained, Failed
@@ -49,28 +50,52 @@ def attribution_table(
     confidence
         Level of the intervals, in (0, 1).
     """
-    frames = []
-    for outcome in outcomes:
-        if isinstance(outcome, Failed):
-            frames.append(_failed_row(outcome.message, text_id=outcome.text_id))
-        else:
-            frames.append(_text_rows(outcome, low_fidelity, confidence))
-    table = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
-    # A text's missing numbers must not decide the column types of all others.
-    return table.astype(dict.fromkeys(_WHOLE, "Int64") | dict.fromkeys(_REAL, "float64"))
+    blocks = [
+        block
+        for outcome in outcomes
+        for block in (
+            [_failed_row(outcome.message, text_id=outcome.text_id)]
+            if isinstance(outcome, Failed)
+            else _text_blocks(outcome, low_fidelity, confidence)
+        )
+    ]
+    # One frame at the end: frames of single fits, put together, took longer than the fits.
+    columns = {column: np.concatenate([block[column] for block in blocks]) for column in COLUMNS}
+    return pd.DataFrame(columns | {column: _whole_numbers(columns[column]) for column in _WHOLE})
 
 
-def _failed_row(message: str, **known: str) -> pd.DataFrame:
-    row: dict[str, object] = dict.fromkeys(COLUMNS, "")
-    row |= dict.fromkeys(_WHOLE, pd.NA) | dict.fromkeys(_REAL, np.nan)
-    row |= known | {"status": f"error: {message}"}
-    return pd.DataFrame({column: pd.array([value], dtype=object) for column, value in row.items()})
+def _whole_numbers(values: np.ndarray) -> pd.arrays.IntegerArray:
+    """Int64 with the missing ones of float64."""
+    missing = np.isnan(values)
+    return pd.arrays.IntegerArray(np.where(missing, 0, values).astype(np.int64), missing)
 
 
-def _text_rows(
+Block = Mapping[str, np.ndarray]
+"""Some rows by column; whole numbers are float64, so that they can be missing."""
+
+
+def _failed_row(message: str, **known: str) -> Block:
+    row: dict[str, np.ndarray] = dict.fromkeys(COLUMNS, _repeated("", 1))
+    row |= dict.fromkeys((*_WHOLE, *_REAL), np.array([np.nan]))
+    known["status"] = f"error: {message}"
+    return row | {column: _repeated(word, 1) for column, word in known.items()}
+
+
+def _repeated(word: str, n_rows: int) -> np.ndarray:
+    return np.full(n_rows, word, dtype=object)
+
+
+def _text_blocks(
     explained: Explained, low_fidelity: set[tuple[str, str, str]], confidence: float
-) -> pd.DataFrame:
-    frames = []
+) -> Iterator[Block]:
+    units = explained.units
+    whole = (np.arange(units.n_units), units.segments, units.starts, units.ends)
+    same: Block = {
+        "text_id": _repeated(explained.text_id, units.n_units),
+        "space": _repeated(explained.space, units.n_units),
+        "token": np.array([*units.tokens, None], dtype=object)[:-1],
+        **{column: values.astype(float) for column, values in zip(_WHOLE, whole, strict=True)},
+    }
     for name, fitted in explained.fits.items():
         surrogate = copy(fitted)  # what it keeps for errors, megabytes of a long text, goes with it
         for kind in surrogate.kinds:
@@ -78,15 +103,16 @@ def _text_rows(
             statuses = _statuses(explained, surrogate, kind)
             for output, target in enumerate(explained.targets):
                 flagged = (explained.text_id, target, name) in low_fidelity
-                own = {column: rows[output] for column, rows in numbers.items()}
-                frames.append(
-                    _unit_rows(explained, own, statuses[output], flagged).assign(
-                        target=target, surrogate=name, kind=kind
-                    )
-                )
-    frames += [_failed_row(why, surrogate=name) for name, why in explained.failures.items()]
-    rows = pd.concat(frames, ignore_index=True)
-    return rows.assign(text_id=explained.text_id, space=explained.space)
+                words = {"target": target, "surrogate": name, "kind": kind}
+                yield {
+                    **same,
+                    **{column: _of_units(units, rows[output]) for column, rows in numbers.items()},
+                    **{column: _repeated(word, units.n_units) for column, word in words.items()},
+                    "status": _status(units, statuses[output], flagged),
+                }
+    for name, why in explained.failures.items():
+        known = {"text_id": explained.text_id, "space": explained.space, "surrogate": name}
+        yield _failed_row(why, **known)
 
 
 def _numbers(
@@ -113,28 +139,18 @@ def _statuses(explained: Explained, surrogate: Surrogate, kind: str) -> np.ndarr
     return np.atleast_2d(explained.per_unit(surrogate, words))
 
 
-def _unit_rows(
-    explained: Explained, numbers: dict[str, np.ndarray], statuses: np.ndarray, flagged: bool
-) -> pd.DataFrame:
-    """One row per unit; a unit that the model cannot see has no effect for certain, and says so."""
-    units = explained.units
-    status = np.full(units.n_units, UNSEEN, dtype=object)
-    status[units.seen] = [_words(word, flagged) for word in statuses]
-    real = {}
-    for column, values in numbers.items():
-        real[column] = np.zeros(units.n_units)
-        real[column][units.seen] = values
-    return pd.DataFrame(
-        {
-            "unit": np.arange(units.n_units),
-            "segment": units.segments,
-            "token": pd.array(units.tokens, dtype=object),
-            "start": units.starts,
-            "end": units.ends,
-            **real,
-            "status": status,
-        }
-    )
+def _of_units(units: Units, seen: np.ndarray) -> np.ndarray:
+    """A number per unit, shape (n_units,); one that the model cannot see has no effect for certain."""
+    values = np.zeros(units.n_units)
+    values[units.seen] = seen
+    return values
+
+
+def _status(units: Units, seen: np.ndarray, flagged: bool) -> np.ndarray:
+    """A status per unit, shape (n_units,); one that the model cannot see says so."""
+    status = _repeated(UNSEEN, units.n_units)
+    status[units.seen] = [_words(word, flagged) for word in seen]
+    return status
 
 
 def _words(status: object, flagged: bool) -> str:

@@ -89,16 +89,14 @@ def judged(text: Answered, config: Mapping[str, Any], folder: Path) -> pd.DataFr
 
 
 def _models_for(text: Answered, budget: int, config: Mapping[str, Any]) -> list[str]:
-    """Pairs where they are fewer than the masks; what is slow on some texts and at one budget only."""
+    """All models but pairs where they are as many as the masks, and what the configuration spares."""
     n_pairs, number = text.n_units * (text.n_units - 1) // 2, int(text.name[-2:])
     return [
         name
         for name in MODELS
         if (name not in OF_PAIRS or n_pairs < budget)
-        and (
-            name not in config["every"]
-            or (budget == config["budget"] and number % config["every"][name] == 0)
-        )
+        and (name not in config["at_budget_only"] or budget == config["budget"])
+        and number % config["every"].get(name, 1) == 0
     ]
 
 

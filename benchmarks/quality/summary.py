@@ -21,15 +21,13 @@ def markdown(results: pd.DataFrame, config: Mapping[str, Any], model: str) -> st
         for name, each in config["lengths"].items()
         if name in counts
     )
-    slow = "; ".join(
-        f"{name} at this number only" + f", on every {n}th text" * (n > 1)
-        for name, n in config["every"].items()
-    )
+    spared = [f"{name} at this number only" for name in config["at_budget_only"]]
+    spared += [f"{name} on every {n}th text only" for name, n in config["every"].items()]
     parts = [
         "# Fidelity at equal numbers of queries\n",
         f"Written by `benchmarks/quality/run.py`: `{model}`, {lengths}; {config['budget']} masks to fit "
-        f"to, {config['n_held_out']} fresh ones of each law to judge by ({slow}). `leverage` is what "
-        '`design="auto"` draws at these sizes. *Unexplained* is the squared error over the variance of '
+        f"to, {config['n_held_out']} fresh ones of each law to judge by ({'; '.join(spared)}). `leverage` is "
+        'what `design="auto"` draws at these sizes. *Unexplained* is the squared error over the variance of '
         "the held-out answers, 1 - R², its median over texts; ratios are medians over texts of the "
         "ratio of errors on the same masks, with their 95 % bootstrap interval over texts.\n",
     ]
