@@ -23,6 +23,19 @@ def scaled_rows(x: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatAr
     return out
 
 
+@jit
+def reflected_rows(
+    x: FloatArray, along: FloatArray, reflector: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """``scale[i] * (x[i, j] - along[i] * reflector[j])`` but for column 0, shape (n_rows, n_columns - 1)."""
+    n_rows, n_columns = x.shape
+    out = np.empty((n_rows, n_columns - 1))
+    for i in range(n_rows):
+        for j in range(1, n_columns):
+            out[i, j - 1] = scale[i] * (x[i, j] - along[i] * reflector[j])
+    return out
+
+
 # With the columns chosen so far swept out, the Gram matrix holds the inner products of what the other
 # columns add to them, and `cross` those with the residual. Adding column j alone lowers the residual
 # sum of squares by cross[j]^2 / gram[j, j], so the best next column is known without fitting any
@@ -65,4 +78,5 @@ def warm_up() -> None:
     """Compile every kernel for the types that the fits pass."""
     one, row = np.ones((1, 1)), np.ones(1)
     scaled_rows(one, row, row)
+    reflected_rows(one, row, row, row)
     greedy_columns(one, row, 1, 1e-10)

@@ -338,8 +338,9 @@ def shapley_weights(masks: FloatArray) -> FloatArray:
     array([0. , 0.5, 0.5, 0.5, 0.5, 0. ])
     """
     n_units = masks.shape[1]
-    rows = np.packbits(masks.astype(np.bool_), axis=1)
-    _, which, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    packed = np.packbits(masks.astype(np.bool_), axis=1)
+    rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
     repeats = counts[which.reshape(-1)]
     sizes = masks.sum(axis=1).astype(np.int64)
     n_distinct = np.bincount(sizes, weights=1.0 / repeats, minlength=n_units + 1)
