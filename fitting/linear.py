@@ -287,7 +287,7 @@ def _by_singular_values(A: FloatArray, size: float, alpha: float) -> tuple[Float
 
 def _cutoff(A: FloatArray, size: float) -> float:
     """Singular values up to this count as zero."""
-    return max(A.shape) * _EPS * size
+    return float(max(A.shape) * _EPS * size)
 
 
 def _weighted_mean(values: FloatArray, weights: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from piste.sampling.models._batches import (
 )
 from piste.sampling.models._foreign import is_a, model_errors, tensor_to_float64
 from piste.sampling.models._outputs import Head
+from piste.sampling.models._prefix import Prefix, Prefixes
 from piste.sampling.models._tokens import (
     attention,
     plain_texts,
@@ -93,6 +94,7 @@ class HuggingFaceClassifier:
             blank_id=next((token for token in tokens if isinstance(token, int)), None),
             on_the_left=tokenizer.padding_side == "left",
         )
+        self._prefixes = Prefixes(model, self._padding)
 
     @classmethod
     def from_pretrained(
@@ -232,17 +234,19 @@ class HuggingFaceClassifier:
         most_tokens = CPU_TOKENS if device.type == "cpu" else ACCELERATOR_TOKENS
         for start in range(0, len(inputs), WINDOW):
             window = inputs[start : start + WINDOW]
-            with model_errors(window):
+            with model_errors(window), _evaluating(self._model):
                 rows = self._encode(window)
+                prefix = self._prefixes.of(rows)
+            rows = rows if prefix is None else prefix.rest(rows)
             for batch in self._padding.batches(rows.lengths, most_tokens=most_tokens, most_rows=most):
                 with model_errors([window[position] for position in batch]), _evaluating(self._model):
-                    scores = self._head.scores(self._logits(rows.take(batch)))
+                    scores = self._head.scores(self._logits(rows.take(batch), prefix))
                 yield start + batch, scores
 
-    def _logits(self, rows: Rows) -> FloatArray:
+    def _logits(self, rows: Rows, prefix: Prefix | None) -> FloatArray:
         n_rows = len(rows.ids)
         try:
-            return self._forward(rows)
+            return self._forward(rows, prefix)
         except RuntimeError as error:
             if n_rows == 1 or not _is_out_of_memory(error):
                 raise
@@ -251,18 +255,21 @@ class HuggingFaceClassifier:
         _logger.warning("Out of memory with a batch of %d; going on with %d.", n_rows, half)
         _release_memory()
         halves = rows.take(range(half)), rows.take(range(half, n_rows))
-        return np.concatenate([self._logits(part) for part in halves])
+        return np.concatenate([self._logits(part, prefix) for part in halves])
 
-    def _forward(self, rows: Rows) -> FloatArray:
+    def _forward(self, rows: Rows, prefix: Prefix | None) -> FloatArray:
         import torch
 
         n_rows = len(rows.ids)
         with torch.inference_mode():
             device = next(self._model.parameters()).device
             arrays = self._padding.arrays(rows)
-            output = self._model(
-                **{name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-            )
+            given: dict[str, Any] = {
+                name: torch.from_numpy(array).to(device) for name, array in arrays.items()
+            }
+            if prefix is not None:
+                given |= prefix.arguments(given["attention_mask"])
+            output = self._model(**given)
         logits = getattr(output, "logits", None)
         if logits is None or logits.ndim != 2 or len(logits) != n_rows:
             got = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"

@@ -332,6 +332,96 @@ def test_decoder_without_padding_token(gpt2: tuple[Any, Any], torch: Any) -> Non
     assert box.mask_token is None
 
 
+@pytest.fixture(params=["GPT2", "Llama", "Qwen2", "Mistral"])
+def causal(request: pytest.FixtureRequest, transformers: Any, torch: Any) -> tuple[Any, Any]:
+    """Small decoders with random weights, which pad on the right."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<pad>", "<s>", "[UNK]", *"abcdefghijklmnopqrstuvwxyz"]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token="[UNK]", pad_token="<pad>", bos_token="<s>"
+    )
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 3}
+    wide = {} if request.param == "GPT2" else {"intermediate_size": 32, "num_key_value_heads": 1}
+    config = getattr(transformers, f"{request.param}Config")(
+        vocab_size=len(words), pad_token_id=0, initializer_range=0.5, **small, **wide
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = getattr(transformers, f"{request.param}ForSequenceClassification")(config)
+    return model.eval(), tokenizer
+
+
+PROMPT = "is the text that now comes good or bad " * 3  # each word unknown, 27 tokens
+
+
+def test_a_shared_prompt_is_computed_once(causal: tuple[Any, Any], torch: Any) -> None:
+    model, tokenizer = causal
+    texts = [PROMPT + rest for rest in ("a b c d e f", "a c", "b b b", "f e d", "z", "a b c d e")]
+    with torch.no_grad():
+        alone = [model(**tokenizer(text, return_tensors="pt")).logits[0].double() for text in texts]
+    seen = []
+    hook = model.register_forward_pre_hook(
+        lambda _, __, given: seen.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    try:
+        box = HuggingFaceClassifier(model, tokenizer=tokenizer)
+        for n_more in (2, 0):  # whether the model can is asked once
+            seen.clear()
+            values = box.score(texts).values
+            np.testing.assert_allclose(values, log_odds(torch.stack(alone).numpy()), atol=1e-4)
+            assert seen[0] == 27  # the prompt, which all begin with
+            assert len(seen) == 2 + n_more
+            assert seen[-1] == len(texts) * 6
+    finally:
+        hook.remove()
+
+
+def test_no_prompt_is_kept_where_it_would_not_serve(causal: tuple[Any, Any], torch: Any) -> None:
+    model, tokenizer = causal
+    texts = [PROMPT + rest for rest in "abcde"]
+    expected = HuggingFaceClassifier(model, tokenizer=tokenizer).score(texts).values
+    seen = []
+    hook = model.register_forward_pre_hook(
+        lambda _, __, given: seen.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    try:
+        HuggingFaceClassifier(model, tokenizer=tokenizer).score(texts[:2])  # too few
+        HuggingFaceClassifier(model, tokenizer=tokenizer).score([f"{x} b c d e" for x in "abcde"])
+        assert min(seen) == 5
+        assert max(seen) == 28
+        seen.clear()
+        tokenizer.padding_side = "left"
+        HuggingFaceClassifier(model, tokenizer=tokenizer).score(texts)
+        assert set(seen) == {28}
+        tokenizer.padding_side = "right"
+        seen.clear()
+        box = HuggingFaceClassifier(model, tokenizer=tokenizer)
+        model.forward = Forgetful(model.forward)
+        np.testing.assert_allclose(box.score(texts).values, expected, atol=1e-4)
+        assert seen[-1] == 28  # found out in time
+    finally:
+        hook.remove()
+        tokenizer.padding_side = "right"
+        model.__dict__.pop("forward", None)
+
+
+class Forgetful:
+    """A forward pass that takes keys and values, and leaves them out."""
+
+    def __init__(self, forward: Any) -> None:
+        self.__wrapped__ = forward
+
+    def __call__(self, **given: Any) -> Any:
+        name = next((name for name in ("cache", "past_key_values") if name in given), None)
+        if name is not None:
+            del given[name]
+            given["attention_mask"] = given["attention_mask"][:, -given["input_ids"].shape[1] :]
+        return self.__wrapped__(**given)
+
+
 def test_text_without_tokens_is_asked_as_the_begin_token(gpt2: tuple[Any, Any], torch: Any) -> None:
     model, tokenizer = gpt2
     box = HuggingFaceClassifier(model, tokenizer=tokenizer)
