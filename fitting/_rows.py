@@ -61,11 +61,21 @@ def merge_repeats(masks: FloatArray, scores: FloatArray, weights: FloatArray) ->
 
 def _distinct(masks: FloatArray) -> tuple[IntArray, IntArray]:
     """Of the different rows of non-negative numbers: where each is first, and which every row is."""
-    small = masks.max() < 256 and bool((masks == np.floor(masks)).all())
-    keys = np.ascontiguousarray(masks, dtype=np.uint8 if small else np.float64)
+    keys = small(masks)
+    if keys.dtype == np.uint8 and keys.max(initial=0) <= 1:
+        keys = np.packbits(keys, axis=1)
     as_bytes = keys.view(f"V{keys.strides[0]}").ravel()
     _, first, row = np.unique(as_bytes, return_index=True, return_inverse=True)
     return first, row
+
+
+def small(masks: FloatArray) -> np.ndarray:
+    """Masks in one byte an entry where they are such whole numbers, as nearly always; contiguous."""
+    if masks.max(initial=0) < 256:
+        in_bytes = masks.astype(np.uint8, order="C")
+        if (in_bytes == masks).all():
+            return in_bytes
+    return np.ascontiguousarray(masks)
 
 
 def _summed(row: IntArray, terms: FloatArray) -> FloatArray:

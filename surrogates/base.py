@@ -183,12 +183,6 @@ def check_score_errors(score_errors: ArrayLike | None, scores: ArrayLike) -> Flo
     return errors.reshape(len(errors), -1)
 
 
-def small(masks: FloatArray) -> np.ndarray:
-    """Masks to keep: in one byte each where they are such whole numbers, as nearly always."""
-    whole = bool(((masks == np.rint(masks)) & (masks < 256)).all())
-    return masks.astype(np.uint8) if whole else masks
-
-
 def large(masks: np.ndarray) -> FloatArray:
     """Masks that were kept, as float64 again."""
     return np.ascontiguousarray(masks, dtype=np.float64)

@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
+from piste.fitting._rows import small
 from piste.fitting._sampling_units import mask_pairs
 from piste.fitting.answer_errors import answer_variance
 from piste.fitting.inference import Estimate, covariance, linearise
@@ -29,7 +30,6 @@ from piste.surrogates.base import (
     check_masks_and_scores,
     check_score_errors,
     large,
-    small,
 )
 from piste.surrogates.shap import anchor_variances, anchors, shapley_weights
 

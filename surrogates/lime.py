@@ -10,6 +10,7 @@ from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray, IntArray
+from piste.fitting._rows import small
 from piste.fitting._sampling_units import mask_pairs
 from piste.fitting.inference import Estimate
 from piste.fitting.linear import solve_ridge
@@ -32,7 +33,6 @@ from piste.surrogates.base import (
     check_masks_and_scores,
     check_score_errors,
     large,
-    small,
 )
 
 FeatureSelection = Literal["none", "auto", "forward_selection", "highest_weights", "lasso_path"]

@@ -12,6 +12,7 @@ from statsmodels.iolib.summary import Summary
 
 from piste._errors import InputError
 from piste._typing import FloatArray
+from piste.fitting._rows import small
 from piste.fitting._slalom_summary import summed_heads
 from piste.fitting.additivity import Additivity, Ends, additivity, compare_ends
 from piste.fitting.inference import Estimate
@@ -37,7 +38,6 @@ from piste.surrogates.base import (
     check_masks_and_scores,
     large,
     rows_that_count,
-    small,
 )
 
 
