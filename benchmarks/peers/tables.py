@@ -111,7 +111,9 @@ def _table(runs: pd.DataFrame, clock: str) -> str:
         "|---|--:|--:|--:|--:|--:|",
     ]
     for name, row in medians.sort_values(clock).iterrows():
-        ratio = _ratio(by_repeat[name] / by_repeat[REFERENCE]) if name != REFERENCE else "1"
+        ratio = (
+            ratio_with_interval(by_repeat[name] / by_repeat[REFERENCE]) if name != REFERENCE else "1"
+        )
         seconds, other = row[clock], row[OTHER[clock]]
         each = f"{1000 * seconds / row.n_queries:.2f}"
         shown = f"| {name} | {row.n_queries:.0f} | {seconds:.3f} | {each} | {other:.3f} | {ratio} |"
@@ -119,7 +121,8 @@ def _table(runs: pd.DataFrame, clock: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ratio(ratios: pd.Series) -> str:
+def ratio_with_interval(ratios: pd.Series) -> str:
+    """The geometric mean of ratios with a t-interval of their logarithms."""
     logs = np.log(ratios.dropna().to_numpy())
     centre = np.exp(logs.mean())
     if len(logs) < 2:
