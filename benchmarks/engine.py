@@ -39,6 +39,7 @@ N_TEXTS = 1000
 LENGTHS = (4, 36)  # tokens of the variants of a text of 25 words
 PROMPT_WORDS = 150
 PROMPTED = {"units": 25, "queries": 300}
+CORPUS = {"texts": 8, "units": 25, "queries": 500}
 Batches = Sequence[torch.Tensor]
 Run = Callable[[], object]
 
@@ -73,10 +74,12 @@ def main() -> None:
         }
         ways_seconds = _alternated(ways, options.repeats)
     prompted = _alternated(_prompted(), options.repeats)
+    fits = _alternated(_fit_jobs(options.threads), options.repeats)
     page = (HERE / "engine.md").read_text(encoding="utf-8")
     tables = {
         "{ways}": _table(ways_seconds, "torch as it is"),
         "{prompt}": _table(prompted, "prompt once"),
+        "{fits}": _table(fits, "fit_jobs=1"),
         "{compiling}": f"{compiling:.0f}",
         "{n_batches}": str(len(batches)),
         "{threads}": str(options.threads),
@@ -225,6 +228,20 @@ def _prompted() -> Mapping[str, Run]:
         "prompt once": partial(explain, _prefix.FEWEST_TOKENS),
         "prompt with every text": partial(explain, 10**9),
     }
+
+
+def _fit_jobs(most: int) -> Mapping[str, Run]:
+    """Explaining a small corpus with fits that take long."""
+    words = (PARAGRAPH * 3).split()
+    n = CORPUS["units"]
+    texts = [" ".join(words[at * n : (at + 1) * n]) for at in range(CORPUS["texts"])]
+    model = piste.load_model("builtin:sentiment")
+
+    def explain(n_jobs: int) -> pd.DataFrame:
+        chosen: dict[str, Any] = {"surrogates": "slalom-pairs", "budget": CORPUS["queries"]}
+        return piste.explain(model, texts, fit_jobs=n_jobs, **chosen).attributions
+
+    return {f"fit_jobs={n_jobs}": partial(explain, n_jobs) for n_jobs in (1, most)}
 
 
 def _alternated(ways: Mapping[str, Run], repeats: int) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from piste.sampling.segment import UnitChoice
 from piste.sampling.store import AnswerStore
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
+from piste.surrogates.fit_jobs import check_fit_jobs, fitted
 from piste.surrogates.named import named_surrogates
 from piste.surrogates.records import Explained, Failed, Options
 from piste.surrogates.rounds import AutoBudget
@@ -40,6 +41,7 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     confidence: float = 0.95,
     text_ids: Sequence[str] | None = None,
     noise_probe: int = 0,
+    fit_jobs: int = 1,
 ) -> Study:
     """Fit surrogates to a model around each text, and attribute its answers to the text's units.
 
@@ -92,6 +94,10 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         many queries of each text's budget, never answered from a store; 0 for none, else at least 4, and
         10 are usual. For remote models, which may answer by a mixture of machines, or any that draw at
         random. An ``openai`` model that samples its answers tells its noise without.
+    fit_jobs
+        How many processes fit surrogates while the model is asked about the next texts; 1 fits here, in
+        turn. For slow fits (``slalom-pairs``, ``trees``, several heads) of many texts; the numbers are the
+        same.
 
     Raises
     ------
@@ -123,10 +129,11 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
         noise_probe=noise_probe,
     )
     _check_progress(progress)
+    check_fit_jobs(fit_jobs)
     box, listed, names = begin(model, texts, text_ids, options)
     before = usage_so_far(box)
     with kept_answers(box, store) as kept:
-        outcomes = list(_outcomes(kept, box, listed, names, options, progress))
+        outcomes = list(_outcomes(kept, box, listed, names, options, progress, fit_jobs))
     refuse_if_nothing_came_out(outcomes)
     spent = Spent(kept.n_known, usage_since(box, before))
     study = Study(outcomes, options, box.fingerprint, spent, box)
@@ -143,6 +150,7 @@ def explain_each(
     store: str | PathLike[str] | AnswerStore | None = None,
     progress: Progress | None = None,
     text_ids: Sequence[str] | None = None,
+    fit_jobs: int = 1,
     **options: Any,  # noqa: ANN401 - the others of `explain`
 ) -> Iterator[Study]:
     """Explain texts one by one: a study of each as soon as it is there, none kept.
@@ -152,8 +160,9 @@ def explain_each(
 
     Parameters
     ----------
-    model, texts, surrogates, budget, store, progress, text_ids
-        As in `explain`.
+    model, texts, surrogates, budget, store, progress, text_ids, fit_jobs
+        As in `explain`. With several ``fit_jobs`` two texts for each are asked about ahead of the study that
+        comes next, and what was spent on them stands in that one's provenance.
     options
         Any other option of `explain`.
 
@@ -180,8 +189,9 @@ def explain_each(
         named_surrogates(surrogates), budget=AutoBudget() if budget == "auto" else budget, **options
     )
     _check_progress(progress)
+    check_fit_jobs(fit_jobs)
     box, listed, names = begin(model, texts, text_ids, chosen)
-    return _studies(box, listed, names, chosen, store, progress)
+    return _studies(box, listed, names, chosen, store, progress, fit_jobs)
 
 
 def _studies(
@@ -191,11 +201,12 @@ def _studies(
     options: Options,
     store: str | PathLike[str] | AnswerStore | None,
     progress: Progress | None,
+    fit_jobs: int,
 ) -> Iterator[Study]:
     """A study of each text."""
     with kept_answers(box, store) as kept:
         before, known = usage_so_far(box), kept.n_known
-        for outcome in _outcomes(kept, box, listed, names, options, progress):
+        for outcome in _outcomes(kept, box, listed, names, options, progress, fit_jobs):
             spent = Spent(kept.n_known - known, usage_since(box, before))
             yield Study([outcome], options, box.fingerprint, spent, box)
             before, known = usage_so_far(box), kept.n_known
@@ -208,11 +219,18 @@ def _outcomes(
     names: list[str],
     options: Options,
     progress: Progress | None,
+    fit_jobs: int,
 ) -> Iterator[Explained | Failed]:
     """What came of each text, as soon as it is there."""
-    for index, (name, text) in enumerate(zip(names, listed, strict=True)):
-        hook = None if progress is None else _shifted(progress, index, len(listed), options.cap)
-        yield explain_text(kept.model, text, name, options, hook, repeated=box)
+    hooks = [
+        None if progress is None else _shifted(progress, index, len(listed), options.cap)
+        for index in range(len(listed))
+    ]
+    answered = (
+        explain_text(kept.model, text, name, options, hook, repeated=box, fit=fit_jobs == 1)
+        for name, text, hook in zip(names, listed, hooks, strict=True)
+    )
+    return answered if fit_jobs == 1 else fitted(answered, options.surrogates, fit_jobs)
 
 
 def _check_progress(progress: Progress | None) -> None:

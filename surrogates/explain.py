@@ -50,7 +50,7 @@ Reserve = Callable[[int, np.random.Generator], BoolArray]
 """From a number of units to masks that fits are judged by and never see, shape (n_masks, n_units)."""
 
 
-def explain_text(
+def explain_text(  # noqa: PLR0913 - the one text that everything else is about
     model: BlackBox,
     text: Text,
     text_id: str,
@@ -60,6 +60,7 @@ def explain_text(
     reserve: Reserve | None = None,
     memory: Memory | None = None,
     repeated: BlackBox | None = None,
+    fit: bool = True,
 ) -> Explained | Failed:
     """Explain one text; whatever goes wrong with it stays with it.
 
@@ -75,9 +76,11 @@ def explain_text(
     repeated
         What the noise probe asks: the model without the store that may be around it. By default the
         model.
+    fit
+        Whether to fit the surrogates; where rounds of queries follow from fits, they are fitted anyway.
     """
     asking = _Asking(
-        model, text, text_id, options, progress, reserve, memory or Memory(), repeated or model
+        model, text, text_id, options, progress, reserve, memory or Memory(), repeated or model, fit
     )
     try:
         return asking.explained()
@@ -97,6 +100,7 @@ class _Asking:
     reserve: Reserve | None
     memory: Memory
     repeated: BlackBox
+    fit: bool
 
     def __post_init__(self) -> None:
         if isinstance(self.options.budget, AutoBudget):
@@ -121,8 +125,8 @@ class _Asking:
         found = _Found(units, masking, columns, self._probed(units, masking))
         if isinstance(options.budget, AutoBudget) or options.design == "optimal":
             return self._in_rounds(found)
-        design, held_out = self._designs(n_seen)
-        return with_fits(self._answered(found, design, held_out), options.surrogates)
+        answered = self._answered(found, *self._designs(n_seen))
+        return with_fits(answered, options.surrogates) if self.fit else answered
 
     def _in_rounds(self, found: "_Found") -> Explained:
         """Ask in rounds: each is sized, and an optimal design's masks are chosen, by the last fits."""

@@ -55,6 +55,10 @@ NoiseProbe = Annotated[
     int,
     typer.Option(help="Repeat each unmasked text so often to learn the answers' own noise, e.g. 10."),
 ]
+FitJobs = Annotated[
+    int,
+    typer.Option(help="Processes that fit while the model is asked on: for slow fits of many texts."),
+]
 Store = Annotated[
     str | None,
     typer.Option(help="A file for the answers, or none; your cache folder for remote models."),

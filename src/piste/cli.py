@@ -96,6 +96,7 @@ def explain(
     seed: option.Seed = 0,
     confidence: option.Confidence = 0.95,
     noise_probe: option.NoiseProbe = 0,
+    fit_jobs: option.FitJobs = 1,
     store: option.Store = None,
     base_url: option.BaseUrl = None,
     concurrency: option.Concurrency = None,
@@ -158,6 +159,7 @@ def explain(
                 "progress": progress,
                 "confidence": confidence,
                 "noise_probe": noise_probe,
+                "fit_jobs": fit_jobs,
                 "text_ids": inputs.text_ids,
             }
             made: Study | Digest
