@@ -2,7 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Event, Lock
 
@@ -11,6 +13,8 @@ from piste._errors import InputError, ModelError
 _logger = logging.getLogger(__name__)
 
 MILLION = 1_000_000
+_OWN_BATCH: ContextVar[Event | None] = ContextVar("own_batch", default=None)
+"""What is set when the batch that a thread's request belongs to is halted."""
 _KEPT = "Where there is a store it has what was answered."
 
 
@@ -143,7 +147,7 @@ class Gate:
         self.limits = limits
         self._clock = clock
         self._lock = Lock()
-        self._halted = Event()
+        self._batches: set[Event] = set()
         self._refusal: str | None = None
         self._usage = Usage()
         self._reserved, self._n_reserved = 0.0, 0
@@ -200,21 +204,32 @@ class Gate:
                 )
 
     def sleep(self, seconds: float) -> None:
-        """Wait, unless that ends after the time budget or the requests have been halted."""
+        """Wait, unless that ends after the time budget or the request's batch is halted."""
         if seconds > 0 and self._is_late(seconds):
             raise ModelError(self._out_of_time())
+        halted = _OWN_BATCH.get() or Event()
         if seconds > 0:
-            self._halted.wait(seconds)
-        if self._halted.is_set():
+            halted.wait(seconds)
+        if halted.is_set():
             raise ModelError("The request was not sent: another one of the same batch failed.")
 
-    def halt(self) -> None:
-        """End every waiting request of the batch; those under way are still answered."""
-        self._halted.set()
+    @contextmanager
+    def batch(self) -> Iterator[Event]:
+        """Requests that are given up together: setting the event ends those of them that wait."""
+        halted = Event()
+        with self._lock:
+            self._batches.add(halted)
+        try:
+            yield halted
+        finally:
+            with self._lock:
+                self._batches.discard(halted)
 
-    def resume(self) -> None:
-        """Let requests pass again."""
-        self._halted.clear()
+    def halt(self) -> None:
+        """End every waiting request of the batches there are; those under way are still answered."""
+        with self._lock:
+            for halted in self._batches:
+                halted.set()
 
     def break_circuit(self, message: str) -> None:
         """Refuse every further request with this message."""
@@ -250,6 +265,16 @@ class Gate:
             f"The time budget of {self.limits.max_seconds:g} seconds is spent. Raise max_seconds to go on. "
             f"{_KEPT}"
         )
+
+
+@contextmanager
+def belonging_to(batch: Event) -> Iterator[None]:
+    """Requests of the block, in this thread, are halted with the batch."""
+    before = _OWN_BATCH.set(batch)
+    try:
+        yield
+    finally:
+        _OWN_BATCH.reset(before)
 
 
 def _price(numbers: object) -> Price:

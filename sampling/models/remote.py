@@ -4,8 +4,9 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from piste._errors import InputError, ModelError, PisteWarning
 from piste._typing import FloatArray
 from piste.sampling.models.endpoint import BrokenAnswerError, TransientError, UnreachedError
-from piste.sampling.models.limits import Gate, Limits, Tokens, Usage
+from piste.sampling.models.limits import Gate, Limits, Tokens, Usage, belonging_to
 from piste.sampling.models.protocol import BlackBox, Scores
 from piste.sampling.records import Hidden, OutputKind, Query, Text
 
@@ -124,8 +125,8 @@ class Concurrent:
     """Splits inputs into requests and has several of them under way at a time.
 
     Which texts share a request, and the order of `score`, depend on the inputs alone. When a request
-    fails for good no other is started; those under way are waited for, so that a store inside keeps
-    every answer that was paid for.
+    fails for good no other of its batch is started; those under way are waited for, so that a store
+    inside keeps every answer that was paid for. Threads can share a model: their batches queue up.
 
     Parameters
     ----------
@@ -137,6 +138,8 @@ class Concurrent:
         The most inputs of one request.
     size
         The requests and tokens that inputs take.
+    senders
+        The threads that send requests, where they are another's as well.
     """
 
     def __init__(
@@ -146,11 +149,13 @@ class Concurrent:
         *,
         request_size: int,
         size: Callable[[Sequence[Query]], tuple[int, Tokens]],
+        senders: ThreadPoolExecutor | None = None,
     ) -> None:
         self._model = model
         self._gate = gate
         self._request_size = request_size
         self._size = size
+        self._senders = senders or ThreadPoolExecutor(gate.limits.concurrency, "piste-request")
 
     @property
     def fingerprint(self) -> str:
@@ -170,8 +175,16 @@ class Concurrent:
     def around(self, wrap: Callable[[BlackBox], BlackBox]) -> "Concurrent":
         """The same model with each request wrapped, as by a store that keeps every answer at once."""
         return Concurrent(
-            wrap(self._model), self._gate, request_size=self._request_size, size=self._size
+            wrap(self._model),
+            self._gate,
+            request_size=self._request_size,
+            size=self._size,
+            senders=self._senders,
         )
+
+    def halt(self) -> None:
+        """Give up what is being asked: its batches fail as soon as the requests under way are answered."""
+        self._gate.halt()
 
     def size(self, inputs: Sequence[Query]) -> tuple[int, Tokens]:
         """How many requests the inputs take, and about how many tokens; nothing is sent."""
@@ -198,22 +211,26 @@ class Concurrent:
         """Each request's part of the inputs with its answers, as they come; raises as `score` does."""
         chunks = self._chunks(inputs)
         n_bounded = self.usage.n_bounded
-        with ThreadPoolExecutor(min(self._gate.limits.concurrency, len(chunks))) as pool:
+        with self._gate.batch() as halted:
             futures = {
-                pool.submit(self._model.score, inputs[chunk]): chunk for chunk in self._order(chunks)
+                self._senders.submit(self._request, inputs[chunk], halted): chunk
+                for chunk in self._order(chunks)
             }
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
             except BaseException as error:
-                self._gate.halt()
-                pool.shutdown(wait=True, cancel_futures=True)
-                self._gate.resume()
+                halted.set()
+                wait([future for future in futures if not future.cancel()])
                 if isinstance(error, ModelError):
                     raise ModelError(str(error)) from error
                 raise
         if n_bounded == 0 < self.usage.n_bounded:
             warnings.warn(_BOUNDED, PisteWarning, stacklevel=2)
+
+    def _request(self, inputs: Sequence[Query], batch: Event) -> Scores:
+        with belonging_to(batch):
+            return self._model.score(inputs)
 
     def _order(self, chunks: list[slice]) -> list[slice]:
         """Which request to start next, where several are under way and their order is anybody's.

@@ -4,7 +4,7 @@ import pytest
 
 from piste._errors import ModelError
 from piste.sampling.models.endpoint import retry_after
-from piste.sampling.models.limits import Gate, Limits, Price, Tokens
+from piste.sampling.models.limits import Gate, Limits, Price, Tokens, belonging_to
 
 
 def test_requests_are_evenly_spaced(waits: list[float]) -> None:
@@ -61,13 +61,20 @@ def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     assert gate.usage.n_requests == 1
 
 
-def test_halting_ends_waits() -> None:
+def test_halting_ends_the_waits_of_its_batch_alone() -> None:
     gate = Gate(Limits())
-    gate.halt()
-    with pytest.raises(ModelError, match="another one of the same batch failed"):
+    with gate.batch() as one, gate.batch() as other:
+        one.set()
+        with belonging_to(one), pytest.raises(ModelError, match="another one of the same batch failed"):
+            gate.enter(Tokens(0, 0))
+        with belonging_to(other):
+            gate.enter(Tokens(0, 0))
+        gate.halt()
+        with belonging_to(other), pytest.raises(ModelError, match="another one of the same batch"):
+            gate.enter(Tokens(0, 0))
+        gate.enter(Tokens(0, 0))  # of no batch
+    with gate.batch() as later, belonging_to(later):
         gate.enter(Tokens(0, 0))
-    gate.resume()
-    gate.enter(Tokens(0, 0))
 
 
 @pytest.mark.parametrize("header", [None, "soon", "", "-3", "inf", "nan", "Mon, 99 Foo"])
