@@ -1,7 +1,10 @@
 """Explain texts: the one function that most users need."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from os import PathLike
+from threading import Lock
 from typing import Any, Literal
 
 from piste._errors import InputError
@@ -10,9 +13,11 @@ from piste.evaluation.spent import Spent, usage_since, usage_so_far
 from piste.evaluation.study import Study, refuse_if_nothing_came_out
 from piste.sampling.collect import Progress
 from piste.sampling.models.protocol import BlackBox
+from piste.sampling.models.remote import Concurrent
 from piste.sampling.records import Design, Text
 from piste.sampling.segment import UnitChoice
 from piste.sampling.store import AnswerStore
+from piste.surrogates.ahead import one_ahead
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
 from piste.surrogates.fit_jobs import check_fit_jobs, fitted
@@ -132,8 +137,11 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     check_fit_jobs(fit_jobs)
     box, listed, names = begin(model, texts, text_ids, options)
     before = usage_so_far(box)
-    with kept_answers(box, store) as kept:
-        outcomes = list(_outcomes(kept, box, listed, names, options, progress, fit_jobs))
+    with (
+        kept_answers(box, store) as kept,
+        _answered(kept, box, listed, names, options, progress) as answered,
+    ):
+        outcomes = list(fitted(answered, options.surrogates, fit_jobs))
     refuse_if_nothing_came_out(outcomes)
     spent = Spent(kept.n_known, usage_since(box, before))
     study = Study(outcomes, options, box.fingerprint, spent, box)
@@ -156,13 +164,14 @@ def explain_each(
     """Explain texts one by one: a study of each as soon as it is there, none kept.
 
     For corpora: memory does not grow with the number of texts. The numbers are those of `explain`; a text
-    that could not be explained comes as a study whose attributions are one row that says why.
+    that could not be explained comes as a study whose attributions are one row that says why. A remote model
+    is asked about the next text while a study is looked at.
 
     Parameters
     ----------
     model, texts, surrogates, budget, store, progress, text_ids, fit_jobs
         As in `explain`. With several ``fit_jobs`` two texts for each are asked about ahead of the study that
-        comes next, and what was spent on them stands in that one's provenance.
+        comes next. What was spent on texts ahead stands in the provenance of the study before them.
     options
         Any other option of `explain`.
 
@@ -204,33 +213,37 @@ def _studies(
     fit_jobs: int,
 ) -> Iterator[Study]:
     """A study of each text."""
-    with kept_answers(box, store) as kept:
+    with (
+        kept_answers(box, store) as kept,
+        _answered(kept, box, listed, names, options, progress) as answered,
+    ):
         before, known = usage_so_far(box), kept.n_known
-        for outcome in _outcomes(kept, box, listed, names, options, progress, fit_jobs):
+        for outcome in fitted(answered, options.surrogates, fit_jobs):
             spent = Spent(kept.n_known - known, usage_since(box, before))
             yield Study([outcome], options, box.fingerprint, spent, box)
             before, known = usage_so_far(box), kept.n_known
 
 
-def _outcomes(
+@contextmanager
+def _answered(
     kept: Kept,
     box: BlackBox,
     listed: list[Text],
     names: list[str],
     options: Options,
     progress: Progress | None,
-    fit_jobs: int,
-) -> Iterator[Explained | Failed]:
-    """What came of each text, as soon as it is there."""
-    hooks = [
-        None if progress is None else _shifted(progress, index, len(listed), options.cap)
-        for index in range(len(listed))
-    ]
-    answered = (
-        explain_text(kept.model, text, name, options, hook, repeated=box, fit=fit_jobs == 1)
-        for name, text, hook in zip(names, listed, hooks, strict=True)
+) -> Iterator[Iterator[Explained | Failed]]:
+    """What was answered about each text, as soon as it is there, not fitted unless in rounds."""
+    tally = _Tally(progress, options.cap, len(listed))
+    tasks = (
+        partial(explain_text, kept.model, text, name, options, tally.hook(at), repeated=box, fit=False)
+        for at, (name, text) in enumerate(zip(names, listed, strict=True))
     )
-    return answered if fit_jobs == 1 else fitted(answered, options.surrogates, fit_jobs)
+    if isinstance(kept.model, Concurrent) and not options.in_rounds:
+        with closing(one_ahead(tasks, kept.model.halt)) as answered:
+            yield tally.watched(answered)
+    else:  # a local model has no time between two texts, and rounds of queries wait for fits
+        yield tally.watched(task() for task in tasks)
 
 
 def _check_progress(progress: Progress | None) -> None:
@@ -240,6 +253,36 @@ def _check_progress(progress: Progress | None) -> None:
         )
 
 
-def _shifted(progress: Progress, index: int, n_texts: int, budget: int) -> Progress:
-    """Progress over all texts from that of one."""
-    return lambda done, _: progress(index * budget + done, n_texts * budget)
+class _Tally:
+    """The progress over all texts from that of each, two of which may be under way."""
+
+    def __init__(self, progress: Progress | None, cap: int, n_texts: int) -> None:
+        self._progress = progress
+        self._cap = cap
+        self._done = [0] * n_texts
+        self._total = 0
+        self._lock = Lock()
+
+    def hook(self, at: int) -> Progress | None:
+        """The progress of one text."""
+        report = self._progress
+        if report is None:
+            return None
+
+        def note(done: int, _: int) -> None:
+            with self._lock:
+                self._count(at, done)
+                report(self._total, self._cap * len(self._done))
+
+        return note
+
+    def watched(self, outcomes: Iterator[Explained | Failed]) -> Iterator[Explained | Failed]:
+        """The same outcomes; a text that has come out counts with its whole budget."""
+        for at, outcome in enumerate(outcomes):
+            with self._lock:
+                self._count(at, self._cap)
+            yield outcome
+
+    def _count(self, at: int, done: int) -> None:
+        self._total += done - self._done[at]
+        self._done[at] = done

@@ -123,7 +123,7 @@ class _Asking:
                 "numbers. Check the model on this text."
             )
         found = _Found(units, masking, columns, self._probed(units, masking))
-        if isinstance(options.budget, AutoBudget) or options.design == "optimal":
+        if options.in_rounds:
             return self._in_rounds(found)
         answered = self._answered(found, *self._designs(n_seen))
         return with_fits(answered, options.surrogates) if self.fit else answered

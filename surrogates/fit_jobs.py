@@ -1,4 +1,4 @@
-"""Fits in processes of their own, while the model is asked about the next texts."""
+"""Fits of texts that have been asked about: here, or in other processes while the model is asked on."""
 
 import logging
 from collections import deque
@@ -28,17 +28,20 @@ def check_fit_jobs(n_jobs: object) -> int:
 def fitted(
     outcomes: Iterator[Explained | Failed], surrogates: Mapping[str, Surrogate], n_jobs: int
 ) -> Iterator[Explained | Failed]:
-    """The outcomes in their order, those that have no fits yet with them, the same bytes as fitted here.
+    """The outcomes in their order, those that have no fits yet with them, the same bytes either way.
 
     Parameters
     ----------
     outcomes
-        Texts as they are answered; taken on while fits are made, up to `AHEAD` texts a process.
+        Texts as they are answered; with processes taken on while fits are made, `AHEAD` texts for each.
     surrogates
         What to fit.
     n_jobs
-        How many processes fit. They start with the first text, and stay for later runs.
+        How many processes fit, which start with the first text and stay for later runs; 1 fits here.
     """
+    if n_jobs == 1:
+        yield from (_with_fits(outcome, surrogates) for outcome in outcomes)
+        return
     from joblib.externals.loky import get_reusable_executor  # its processes need no guarded main module
 
     executor = get_reusable_executor(max_workers=n_jobs)
@@ -74,7 +77,11 @@ class _Fitting:
                 return self.future.result()
             except (BrokenExecutor, PicklingError) as error:
                 _logger.warning("Text %s is fitted here: %s", self.outcome.text_id, error)
-        return with_fits(self.outcome, surrogates) if _lacks_fits(self.outcome) else self.outcome
+        return _with_fits(self.outcome, surrogates)
+
+
+def _with_fits(outcome: Explained | Failed, surrogates: Mapping[str, Surrogate]) -> Explained | Failed:
+    return with_fits(outcome, surrogates) if _lacks_fits(outcome) else outcome
 
 
 def _submitted(

@@ -91,6 +91,11 @@ class Options:
         """The most queries per text, known before the first."""
         return self.budget.cap if isinstance(self.budget, AutoBudget) else self.budget
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether what is asked next follows from fits."""
+        return isinstance(self.budget, AutoBudget) or self.design == "optimal"
+
     def plain(self) -> dict[str, object]:
         """Every option but the surrogates as a value that JSON can hold."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
