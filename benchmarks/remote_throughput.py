@@ -4,7 +4,7 @@
 
 A server of its own process answers each request after a fixed latency; the ideal rate is concurrency
 divided by latency. Without a store, and with one that commits every request's answers as it comes, the
-default for remote models. The CPU time is this process's.
+default for remote models; then whole runs of `piste.explain`, fits included. The CPU time is this process's.
 """
 
 import json
@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from tempfile import TemporaryDirectory
 
+import piste
 from piste.sampling.collect import collect
 from piste.sampling.models import Concurrent, load_model
 from piste.sampling.store import AnswerStore, Stored, open_store
@@ -21,6 +22,11 @@ from piste.sampling.store import AnswerStore, Stored, open_store
 LATENCY = 0.1
 CONCURRENCY = 32
 N_REQUESTS = 1024
+RUNS = {200: 16, 1000: 5}
+"""Texts of whole runs by budget: one request a query."""
+REST = (
+    "opens slowly and turns a tale of two quiet brothers in some far town into a tense and moving film"
+)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -80,6 +86,18 @@ def share(uri: str, store: AnswerStore | None, **options: object) -> tuple[float
     return n_requests / seconds, n_requests / seconds * LATENCY / CONCURRENCY, 1000 * used / n_requests
 
 
+def whole_run(uri: str, budget: int, n_texts: int, store: AnswerStore, **options: object) -> float:
+    """The share of the ideal rate over several texts, one request a query."""
+    model = load_model(uri, concurrency=CONCURRENCY, **options)
+    assert isinstance(model, Concurrent)
+    collect(model, [f"warm {n}" for n in range(CONCURRENCY)])
+    texts = [f"{budget}x{n} {REST}" for n in range(n_texts)]
+    before, start = model.usage.n_requests, time.perf_counter()
+    assert len(piste.explain(model, texts, budget=budget, store=store).attributions)
+    seconds = time.perf_counter() - start
+    return (model.usage.n_requests - before) * LATENCY / CONCURRENCY / seconds
+
+
 def main() -> None:
     """Print a table."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -99,6 +117,11 @@ def main() -> None:
                 print(
                     f"{how:36} {rate:6.1f} requests/s {part:6.1%} of the ideal, {cpu:.1f} ms CPU each"
                 )
+        for budget, n_texts in RUNS.items():
+            part = whole_run("openai:m", budget, n_texts, opened, base_url=f"{base}/v1")
+            print(
+                f"explain, {n_texts} texts of {1 + len(REST.split())} words, budget {budget:4} {part:11.1%}"
+            )
     process.terminate()
 
 

@@ -84,7 +84,7 @@ def test_a_batch_is_bounded_by_tokens(model: BlackBox) -> None:
 
 
 def test_an_error_names_its_own_batch(model: BlackBox, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(rows: Rows) -> None:
+    def fail(*_: object) -> None:
         raise OSError("lost")
 
     monkeypatch.setattr(model, "_logits", fail)
