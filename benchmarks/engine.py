@@ -39,7 +39,7 @@ N_TEXTS = 1000
 LENGTHS = (4, 36)  # tokens of the variants of a text of 25 words
 PROMPT_WORDS = 150
 PROMPTED = {"units": 25, "queries": 300}
-CORPUS = {"texts": 8, "units": 25, "queries": 500}
+CORPUS = {"texts": 24, "units": 25, "queries": 500}
 Batches = Sequence[torch.Tensor]
 Run = Callable[[], object]
 
@@ -74,7 +74,7 @@ def main() -> None:
         }
         ways_seconds = _alternated(ways, options.repeats)
     prompted = _alternated(_prompted(), options.repeats)
-    fits = _alternated(_fit_jobs(options.threads), options.repeats)
+    fits = _alternated(_fit_jobs(options.threads), min(options.repeats, 3))  # a minute each
     page = (HERE / "engine.md").read_text(encoding="utf-8")
     tables = {
         "{ways}": _table(ways_seconds, "torch as it is"),
@@ -232,7 +232,7 @@ def _prompted() -> Mapping[str, Run]:
 
 def _fit_jobs(most: int) -> Mapping[str, Run]:
     """Explaining a small corpus with fits that take long."""
-    words = (PARAGRAPH * 3).split()
+    words = (PARAGRAPH * 7).split()
     n = CORPUS["units"]
     texts = [" ".join(words[at * n : (at + 1) * n]) for at in range(CORPUS["texts"])]
     model = piste.load_model("builtin:sentiment")

@@ -17,7 +17,7 @@ from piste.sampling.models.remote import Concurrent
 from piste.sampling.records import Design, Text
 from piste.sampling.segment import UnitChoice
 from piste.sampling.store import AnswerStore
-from piste.surrogates.ahead import one_ahead
+from piste.surrogates.ahead import side_by_side
 from piste.surrogates.base import Surrogate
 from piste.surrogates.explain import explain_text
 from piste.surrogates.fit_jobs import check_fit_jobs, fitted
@@ -165,7 +165,7 @@ def explain_each(
 
     For corpora: memory does not grow with the number of texts. The numbers are those of `explain`; a text
     that could not be explained comes as a study whose attributions are one row that says why. A remote model
-    is asked about the next text while a study is looked at.
+    is asked about the next two texts while a study is looked at.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def _answered(
         for at, (name, text) in enumerate(zip(names, listed, strict=True))
     )
     if isinstance(kept.model, Concurrent) and not options.in_rounds:
-        with closing(one_ahead(tasks, kept.model.halt)) as answered:
+        with closing(side_by_side(tasks, kept.model.halt)) as answered:
             yield tally.watched(answered)
     else:  # a local model has no time between two texts, and rounds of queries wait for fits
         yield tally.watched(task() for task in tasks)
@@ -254,7 +254,7 @@ def _check_progress(progress: Progress | None) -> None:
 
 
 class _Tally:
-    """The progress over all texts from that of each, two of which may be under way."""
+    """The progress over all texts from that of each, some of which may be under way at once."""
 
     def __init__(self, progress: Progress | None, cap: int, n_texts: int) -> None:
         self._progress = progress

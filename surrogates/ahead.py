@@ -1,4 +1,4 @@
-"""Texts of a remote model asked about two at a time, so that it never waits for one text's last answers."""
+"""Texts of a remote model asked about side by side, so that it never waits for one text's last answers."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -6,14 +6,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Answered = TypeVar("Answered")
-N_TEXTS = 2  # the text that comes next, and the one after it
+N_TEXTS = 3  # one whose last answers come in, one under way, and the next, should fits take a moment
 PATIENCE = 0.05  # seconds between two attempts to end a task
 
 
-def one_ahead(
+def side_by_side(
     tasks: Iterator[Callable[[], Answered]], give_up: Callable[[], None]
 ) -> Generator[Answered, None, None]:
-    """What each task returns, in their order; the next one is at work while a result is looked at.
+    """What each task returns, in their order; the next ones are at work while a result is looked at.
 
     Parameters
     ----------
