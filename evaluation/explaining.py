@@ -240,7 +240,7 @@ def _answered(
         for at, (name, text) in enumerate(zip(names, listed, strict=True))
     )
     if isinstance(kept.model, Concurrent) and not options.in_rounds:
-        with closing(side_by_side(tasks, kept.model.halt)) as answered:
+        with closing(side_by_side(tasks)) as answered:
             yield tally.watched(answered)
     else:  # a local model has no time between two texts, and rounds of queries wait for fits
         yield tally.watched(task() for task in tasks)

@@ -20,7 +20,7 @@ import numpy as np
 
 from piste._typing import FloatArray
 from piste.fitting._sampling_units import SamplingUnits
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 from piste.fitting.inference import Covariance, Linearisation
 
 N_RESAMPLES = 1000
@@ -66,7 +66,7 @@ def resampling_weights(
     return weights[:, units.unit]
 
 
-@single_blas_thread()
+@small_algebra()
 def bootstrap(
     refit: Refit,
     units: SamplingUnits,

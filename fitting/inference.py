@@ -24,7 +24,7 @@ from scipy import stats
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray
 from piste.fitting._sampling_units import SamplingUnits
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 from piste.fitting._unit_residuals import FULL_LEVERAGE, without_own_pull
 
 Sandwich = Literal["classical", "HC0", "HC1", "HC2", "HC3", "CR2", "CR3", "design"]
@@ -183,7 +183,7 @@ class Estimate:
         return np.where(self.df > 0, self.df, np.inf)
 
 
-@single_blas_thread()
+@small_algebra()
 def linearise(
     jacobian: FloatArray,
     weights: FloatArray,
@@ -243,7 +243,7 @@ def linearise(
     )
 
 
-@single_blas_thread()
+@small_algebra()
 def covariance(
     fit: Linearisation,
     residuals: FloatArray,

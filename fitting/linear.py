@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 from piste._errors import InputError
 from piste._typing import BoolArray, FloatArray, IntArray
 from piste.fitting._linear_kernels import greedy_columns, reflected_rows, scaled_rows
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 from piste.fitting.result import Status
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -58,7 +58,7 @@ class LinearFit:
     bread: FloatArray
 
 
-@single_blas_thread()
+@small_algebra()
 def solve_ridge(
     X: FloatArray, Y: FloatArray, weights: FloatArray, *, alpha: float = 0.0, intercept: bool = True
 ) -> LinearFit:
@@ -130,7 +130,7 @@ def solve_ridge(
 # coefficients nearest to equal shares. Q is all but the first column of the Householder reflection that
 # maps e_1 to -(1, ..., 1) / sqrt(n). Leverage SHAP uses the projection Q Q' in its place, which makes
 # a regular problem singular.
-@single_blas_thread()
+@small_algebra()
 def solve_constrained(
     X: FloatArray, Y: FloatArray, weights: FloatArray, *, total: FloatArray
 ) -> LinearFit:
@@ -188,7 +188,7 @@ def solve_constrained(
     )
 
 
-@single_blas_thread()
+@small_algebra()
 def forward_selection(X: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
     """Columns in the order in which greedy least squares with intercept takes them.
 

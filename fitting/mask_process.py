@@ -42,7 +42,7 @@ from scipy.linalg import cho_factor, cho_solve, null_space
 from scipy.optimize import minimize
 
 from piste._typing import BoolArray, FloatArray, IntArray
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 
 # Pairs that the kernel is chosen by, spread over all, or twice the units: enough for n + 1 numbers.
 MOST_FOR_KERNEL = 200
@@ -114,7 +114,7 @@ class _Pairs(NamedTuple):
     """Shape (n_masks,): 1 where the row is the member in ``signs``, -1 where it is the other."""
 
 
-@single_blas_thread()
+@small_algebra()
 def fit_mask_process(masks: FloatArray, scores: FloatArray) -> Predicted | None:
     """Fit the process to the pairs among the masks; outputs share the kernel.
 

@@ -24,7 +24,7 @@ from piste.fitting._slalom_solver import (
     within_bounds,
 )
 from piste.fitting._slalom_starts import rational_importance
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 from piste.fitting.result import Status
 
 AUTO: Final = "auto"
@@ -144,7 +144,7 @@ def fit_slaloms(
     """
     n_outputs = scores.shape[1]
     groups = [list(range(n_outputs))] if options.shared_importance else [[o] for o in range(n_outputs)]
-    with single_blas_thread():
+    with small_algebra():
         fits = [
             _fit_group(merge_repeats(masks, scores[:, group], weights), options) for group in groups
         ]

@@ -27,7 +27,7 @@ from piste.fitting._attention_head import Head
 from piste.fitting._pair_kernels import by_range, centred, weighted_gram
 from piste.fitting._pair_shapley import pair_shapley
 from piste.fitting._pair_strengths import JITTER, Strengths, learn
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 from piste.fitting.shapley import slalom_shapley
 
 # Strengths are learnt from at most so many masks, and the terms from at most so many: the cost grows
@@ -104,7 +104,7 @@ def fit_pairs_to_rest(
     few: slice | IntArray = slice(None)
     if len(masks) > MOST_FOR_STRENGTHS:
         few = np.sort(rng.choice(len(masks), MOST_FOR_STRENGTHS, replace=False))
-    with single_blas_thread():
+    with small_algebra():
         strengths = learn(head, masks[few], scores[few], weights[few], spread)
         return _solved(strengths, masks, scores, weights, spread)
 

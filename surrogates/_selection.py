@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from piste._typing import FloatArray, IntArray
-from piste.fitting._threads import single_blas_thread
+from piste.fitting._threads import small_algebra
 from piste.fitting.linear import forward_selection, solve_ridge, weighted_deviations
 
 Selection = Callable[[FloatArray, FloatArray, FloatArray, int], IntArray]
@@ -20,7 +20,7 @@ def highest_weights(Z: FloatArray, y: FloatArray, weights: FloatArray, n_feature
     return np.argsort(-np.abs(effects), kind="stable")[:n_features]
 
 
-@single_blas_thread()
+@small_algebra()
 def lasso_path(Z: FloatArray, y: FloatArray, weights: FloatArray, n_features: int) -> IntArray:
     """The last step of the lasso path that has few enough."""
     from sklearn.linear_model import lars_path  # a sixth of a second for who never asks for it

@@ -13,8 +13,6 @@ from piste._errors import InputError, ModelError
 _logger = logging.getLogger(__name__)
 
 MILLION = 1_000_000
-_OWN_BATCH: ContextVar[Event | None] = ContextVar("own_batch", default=None)
-"""What is set when the batch that a thread's request belongs to is halted."""
 _KEPT = "Where there is a store it has what was answered."
 
 
@@ -132,6 +130,52 @@ class Usage:
     n_bounded: int = 0
 
 
+class Batch:
+    """Requests that are given up together, and with them those of batches begun on their behalf."""
+
+    def __init__(self) -> None:
+        self.halted = Event()
+        self._within: set[Batch] = set()
+        self._lock = Lock()
+
+    def halt(self) -> None:
+        """End the requests that wait; those under way are still answered."""
+        with self._lock:
+            self.halted.set()
+            within = list(self._within)
+        for batch in within:
+            batch.halt()
+
+    @contextmanager
+    def begun(self) -> Iterator["Batch"]:
+        """Within the block this batch is part of the one that the thread works for."""
+        outer = _OWN_BATCH.get()
+        if outer is not None:
+            with outer._lock:
+                outer._within.add(self)
+                if outer.halted.is_set():
+                    self.halted.set()
+        try:
+            yield self
+        finally:
+            if outer is not None:
+                with outer._lock:
+                    outer._within.discard(self)
+
+    @contextmanager
+    def worked_for(self) -> Iterator[None]:
+        """What this thread asks within the block belongs to the batch."""
+        before = _OWN_BATCH.set(self)
+        try:
+            yield
+        finally:
+            _OWN_BATCH.reset(before)
+
+
+_OWN_BATCH: ContextVar[Batch | None] = ContextVar("own_batch", default=None)
+"""The batch that a thread works for; None outside any, where nothing is ever given up."""
+
+
 class Gate:
     """Shared by all requests of one model, from any thread: rates, budgets, the circuit breaker.
 
@@ -147,7 +191,6 @@ class Gate:
         self.limits = limits
         self._clock = clock
         self._lock = Lock()
-        self._batches: set[Event] = set()
         self._refusal: str | None = None
         self._usage = Usage()
         self._reserved, self._n_reserved = 0.0, 0
@@ -207,29 +250,12 @@ class Gate:
         """Wait, unless that ends after the time budget or the request's batch is halted."""
         if seconds > 0 and self._is_late(seconds):
             raise ModelError(self._out_of_time())
-        halted = _OWN_BATCH.get() or Event()
+        batch = _OWN_BATCH.get()
+        halted = Event() if batch is None else batch.halted
         if seconds > 0:
             halted.wait(seconds)
         if halted.is_set():
             raise ModelError("The request was not sent: another one of the same batch failed.")
-
-    @contextmanager
-    def batch(self) -> Iterator[Event]:
-        """Requests that are given up together: setting the event ends those of them that wait."""
-        halted = Event()
-        with self._lock:
-            self._batches.add(halted)
-        try:
-            yield halted
-        finally:
-            with self._lock:
-                self._batches.discard(halted)
-
-    def halt(self) -> None:
-        """End every waiting request of the batches there are; those under way are still answered."""
-        with self._lock:
-            for halted in self._batches:
-                halted.set()
 
     def break_circuit(self, message: str) -> None:
         """Refuse every further request with this message."""
@@ -265,16 +291,6 @@ class Gate:
             f"The time budget of {self.limits.max_seconds:g} seconds is spent. Raise max_seconds to go on. "
             f"{_KEPT}"
         )
-
-
-@contextmanager
-def belonging_to(batch: Event) -> Iterator[None]:
-    """Requests of the block, in this thread, are halted with the batch."""
-    before = _OWN_BATCH.set(batch)
-    try:
-        yield
-    finally:
-        _OWN_BATCH.reset(before)
 
 
 def _price(numbers: object) -> Price:

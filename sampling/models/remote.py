@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
-from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from piste._errors import InputError, ModelError, PisteWarning
 from piste._typing import FloatArray
 from piste.sampling.models.endpoint import BrokenAnswerError, TransientError, UnreachedError
-from piste.sampling.models.limits import Gate, Limits, Tokens, Usage, belonging_to
+from piste.sampling.models.limits import Batch, Gate, Limits, Tokens, Usage
 from piste.sampling.models.protocol import BlackBox, Scores
 from piste.sampling.records import Hidden, OutputKind, Query, Text
 
@@ -58,7 +57,7 @@ class Retrying:
     model
         What sends one request.
     gate
-        Its limits say how often; waits end when it halts.
+        Its limits say how often; waits end when their batch is halted.
     """
 
     def __init__(self, model: BlackBox, gate: Gate) -> None:
@@ -182,10 +181,6 @@ class Concurrent:
             senders=self._senders,
         )
 
-    def halt(self) -> None:
-        """Give up what is being asked: its batches fail as soon as the requests under way are answered."""
-        self._gate.halt()
-
     def size(self, inputs: Sequence[Query]) -> tuple[int, Tokens]:
         """How many requests the inputs take, and about how many tokens; nothing is sent."""
         sizes = [self._size(inputs[chunk]) for chunk in self._chunks(inputs)]
@@ -211,16 +206,16 @@ class Concurrent:
         """Each request's part of the inputs with its answers, as they come; raises as `score` does."""
         chunks = self._chunks(inputs)
         n_bounded = self.usage.n_bounded
-        with self._gate.batch() as halted:
+        with Batch().begun() as batch:
             futures = {
-                self._senders.submit(self._request, inputs[chunk], halted): chunk
+                self._senders.submit(self._request, inputs[chunk], batch): chunk
                 for chunk in self._order(chunks)
             }
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
             except BaseException as error:
-                halted.set()
+                batch.halt()
                 wait([future for future in futures if not future.cancel()])
                 if isinstance(error, ModelError):
                     raise ModelError(str(error)) from error
@@ -228,8 +223,8 @@ class Concurrent:
         if n_bounded == 0 < self.usage.n_bounded:
             warnings.warn(_BOUNDED, PisteWarning, stacklevel=2)
 
-    def _request(self, inputs: Sequence[Query], batch: Event) -> Scores:
-        with belonging_to(batch):
+    def _request(self, inputs: Sequence[Query], batch: Batch) -> Scores:
+        with batch.worked_for():
             return self._model.score(inputs)
 
     def _order(self, chunks: list[slice]) -> list[slice]:

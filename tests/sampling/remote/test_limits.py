@@ -4,7 +4,7 @@ import pytest
 
 from piste._errors import ModelError
 from piste.sampling.models.endpoint import retry_after
-from piste.sampling.models.limits import Gate, Limits, Price, Tokens, belonging_to
+from piste.sampling.models.limits import Batch, Gate, Limits, Price, Tokens
 
 
 def test_requests_are_evenly_spaced(waits: list[float]) -> None:
@@ -61,20 +61,23 @@ def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     assert gate.usage.n_requests == 1
 
 
-def test_halting_ends_the_waits_of_its_batch_alone() -> None:
-    gate = Gate(Limits())
-    with gate.batch() as one, gate.batch() as other:
-        one.set()
-        with belonging_to(one), pytest.raises(ModelError, match="another one of the same batch failed"):
-            gate.enter(Tokens(0, 0))
-        with belonging_to(other):
-            gate.enter(Tokens(0, 0))
-        gate.halt()
-        with belonging_to(other), pytest.raises(ModelError, match="another one of the same batch"):
-            gate.enter(Tokens(0, 0))
-        gate.enter(Tokens(0, 0))  # of no batch
-    with gate.batch() as later, belonging_to(later):
+def test_halting_ends_the_waits_of_a_batch_and_of_those_within_alone() -> None:
+    gate, outer, other = Gate(Limits()), Batch(), Batch()
+    with outer.worked_for(), Batch().begun() as inner:
         gate.enter(Tokens(0, 0))
+    with outer.worked_for(), Batch().begun() as inner:
+        outer.halt()
+        with Batch().begun() as late:
+            assert late.halted.is_set()
+    for batch in (outer, inner):
+        with (
+            batch.worked_for(),
+            pytest.raises(ModelError, match="another one of the same batch failed"),
+        ):
+            gate.enter(Tokens(0, 0))
+    with other.worked_for():
+        gate.enter(Tokens(0, 0))
+    gate.enter(Tokens(0, 0))  # of no batch
 
 
 @pytest.mark.parametrize("header", [None, "soon", "", "-3", "inf", "nan", "Mon, 99 Foo"])
