@@ -242,14 +242,16 @@ def _least_squares(
     A: FloatArray, B: FloatArray, *, size: float, alpha: float = 0.0
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Coefficients (n, n_outputs), bread (n, n) and an orthonormal basis (n, rank) of A's row space."""
-    bread, basis = _of_full_rank(A, size, alpha) or _by_singular_values(A, size, alpha)
+    bread = _bread_of_full_rank(A, size, alpha)
+    if bread is None:
+        return _by_singular_values(A, B, size, alpha)
     coef = bread @ (A.T @ B)
     coef += bread @ (A.T @ (B - A @ coef) - alpha * coef)
-    return coef, bread, basis
+    return coef, bread, np.eye(len(bread))
 
 
-def _of_full_rank(A: FloatArray, size: float, alpha: float) -> tuple[FloatArray, FloatArray] | None:
-    """Bread and basis where the columns are independent for certain; None where they may not be."""
+def _bread_of_full_rank(A: FloatArray, size: float, alpha: float) -> FloatArray | None:
+    """Bread where the columns are independent for certain; None where they may not be."""
     n_rows, n_columns = A.shape
     if not n_rows >= n_columns > 0:
         return None
@@ -264,7 +266,7 @@ def _of_full_rank(A: FloatArray, size: float, alpha: float) -> tuple[FloatArray,
     if alpha:
         gram.flat[:: n_columns + 1] += alpha
         bread = _inverse(gram)
-    return None if bread is None else (bread, np.eye(n_columns))
+    return bread
 
 
 def _inverse(matrix: FloatArray) -> FloatArray | None:
@@ -277,12 +279,17 @@ def _inverse(matrix: FloatArray) -> FloatArray | None:
     return inverse
 
 
-def _by_singular_values(A: FloatArray, size: float, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Bread, and the right singular vectors of A whose singular value is not zero."""
-    _, values, transposed = np.linalg.svd(A, full_matrices=False)
+def _by_singular_values(
+    A: FloatArray, B: FloatArray, size: float, alpha: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What `_least_squares` returns, from the singular values of A that are not zero."""
+    left, values, transposed = np.linalg.svd(A, full_matrices=False)
     kept = values > _cutoff(A, size)
-    basis = transposed[kept].T
-    return (basis / (np.square(values[kept]) + alpha)) @ basis.T, basis
+    left, values, basis = left[:, kept], values[kept], transposed[kept].T
+    curvature = np.square(values) + alpha
+    # A'B would lose what the bread, up to 1 / eps^2 large, then blows up.
+    along = (values / curvature)[:, None] * (left.T @ B)
+    return basis @ along, (basis / curvature) @ basis.T, basis
 
 
 def _cutoff(A: FloatArray, size: float) -> float:

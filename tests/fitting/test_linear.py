@@ -78,16 +78,18 @@ def test_columns_far_from_zero_lose_no_more_than_their_own_rounding() -> None:
     np.testing.assert_allclose(fit.coef[0], coef, atol=1e-8)  # 1e6 * 1e-16, times condition 1e2
 
 
-def test_nearly_collinear_columns_are_told_apart() -> None:
-    # A column that differs from another by 1e-7: 1e-14 in the Gram matrix, which cannot see it.
+@pytest.mark.parametrize("apart", [1e-5, 1e-7, 1e-9, 1e-11])
+def test_nearly_collinear_columns_are_told_apart(apart: float) -> None:
+    # Two columns whose difference is squared in the Gram matrix, which cannot see less than 1e-8.
     X, _, weights = sample(300, 5)
     noise = np.random.default_rng(1).normal(size=300)
-    X = np.column_stack([X, X[:, 0] + 1e-7 * noise])
+    X = np.column_stack([X, X[:, 0] + apart * noise])
     coef = np.array([1.0, 2.0, 3.0, 4.0, 5.0, -1.0])
     fit = solve_ridge(X, (X @ coef)[:, None], weights)
     assert fit.status is Status.OK
-    # The difference of the two is known to 1e-16 / 1e-7, times the norms of rows and weights.
-    np.testing.assert_allclose(fit.coef[0], coef, atol=1e-6)
+    # The difference of the two is known to 1e-16 / apart, times the norms of rows and weights.
+    np.testing.assert_allclose(fit.coef[0], coef, atol=1e-12 + 1e-14 / apart)
+    np.testing.assert_allclose(X @ fit.coef[0] + fit.intercept, X @ coef, atol=1e-10)
 
 
 @pytest.mark.parametrize("shape", [(5, 12), (12, 12), (1, 3), (2, 2)])
