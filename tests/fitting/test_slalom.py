@@ -229,7 +229,7 @@ def test_a_solved_fit_has_no_slope_and_stays_where_it_is() -> None:
     assert found.converged
     np.testing.assert_allclose(found.curvature.gradient, 0, atol=1e-4)
     again = solve(problem, found.state, prior, 200)
-    assert again.state.objective <= found.state.objective
+    assert again.state.objective <= found.state.objective * (1 + 1e-13)  # sums of 300 rows, rounded
     np.testing.assert_allclose(again.state.importance, found.state.importance, atol=1e-4)
 
 

@@ -129,8 +129,9 @@ def test_each_output_is_fitted_as_if_alone() -> None:
     both = SlalomPairs().fit(masks, scores)
     for output, column in enumerate(scores.T):
         alone = SlalomPairs().fit(masks, column)
-        np.testing.assert_array_equal(both.attributions()[output], alone.attributions())
-        np.testing.assert_array_equal(both.predict(masks)[:, output], alone.predict(masks))
+        # Products of two columns round otherwise than of one, and the search for strengths follows.
+        np.testing.assert_allclose(both.attributions()[output], alone.attributions(), atol=1e-7)
+        np.testing.assert_allclose(both.predict(masks)[:, output], alone.predict(masks), atol=1e-7)
     assert both.joint_removal().shape == (2, 5, 5)
     assert both.base_value_.shape == (2,)  # type: ignore[union-attr]
 
