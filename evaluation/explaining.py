@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from piste._errors import InputError
 from piste.evaluation.inputs import Kept, begin, kept_answers
-from piste.evaluation.spent import Spent, usage_since, usage_so_far
+from piste.evaluation.spent import between, spent_so_far
 from piste.evaluation.study import Study, refuse_if_nothing_came_out
 from piste.sampling.collect import Progress
 from piste.sampling.models.protocol import BlackBox
@@ -136,14 +136,14 @@ def explain(  # noqa: PLR0913 - the one place where every option of a run is nam
     _check_progress(progress)
     check_fit_jobs(fit_jobs)
     box, listed, names = begin(model, texts, text_ids, options)
-    before = usage_so_far(box)
+    before = spent_so_far(box)
     with (
         kept_answers(box, store) as kept,
         _answered(kept, box, listed, names, options, progress) as answered,
     ):
         outcomes = list(fitted(answered, options.surrogates, fit_jobs))
     refuse_if_nothing_came_out(outcomes)
-    spent = Spent(kept.n_known, usage_since(box, before))
+    spent = between(before, spent_so_far(box, kept.n_known))
     study = Study(outcomes, options, box.fingerprint, spent, box)
     study.warn()
     return study
@@ -171,7 +171,8 @@ def explain_each(
     ----------
     model, texts, surrogates, budget, store, progress, text_ids, fit_jobs
         As in `explain`. With several ``fit_jobs`` two texts for each are asked about ahead of the study that
-        comes next. What was spent on texts ahead stands in the provenance of the study before them.
+        comes next. A study's provenance holds what was spent since the one before came, on it or on texts
+        ahead: together they hold all.
     options
         Any other option of `explain`.
 
@@ -217,11 +218,11 @@ def _studies(
         kept_answers(box, store) as kept,
         _answered(kept, box, listed, names, options, progress) as answered,
     ):
-        before, known = usage_so_far(box), kept.n_known
+        before = spent_so_far(box)
         for outcome in fitted(answered, options.surrogates, fit_jobs):
-            spent = Spent(kept.n_known - known, usage_since(box, before))
-            yield Study([outcome], options, box.fingerprint, spent, box)
-            before, known = usage_so_far(box), kept.n_known
+            now = spent_so_far(box, kept.n_known)
+            yield Study([outcome], options, box.fingerprint, between(before, now), box)
+            before = now  # what others spend while the study is looked at counts with the next
 
 
 @contextmanager

@@ -27,17 +27,24 @@ class Spent:
         return {"n_known": self.n_known, "usage": None if self.usage is None else asdict(self.usage)}
 
 
-def usage_so_far(model: BlackBox) -> Usage | None:
-    """What a remote model has been asked in its life; None of a local one."""
-    return model.usage if isinstance(model, Concurrent) else None
+def spent_so_far(model: BlackBox, n_known: int = 0) -> Spent:
+    """What a model has been asked in its life, and how many queries a store has spared."""
+    return Spent(n_known, model.usage if isinstance(model, Concurrent) else None)
 
 
-def usage_since(model: BlackBox, before: Usage | None) -> Usage | None:
-    """What a model has been asked since then."""
-    now = usage_so_far(model)
-    if now is None or before is None:
-        return now
-    return Usage(*(getattr(now, each.name) - getattr(before, each.name) for each in fields(Usage)))
+def between(before: Spent, now: Spent) -> Spent:
+    """What was taken from one moment to another of the same model.
+
+    >>> between(Spent(2, Usage(n_requests=7)), Spent(5, Usage(n_requests=9))).plain()["n_known"]
+    3
+    """
+    n_known = now.n_known - before.n_known
+    if now.usage is None or before.usage is None:
+        return Spent(n_known, now.usage)
+    differences = (
+        getattr(now.usage, each.name) - getattr(before.usage, each.name) for each in fields(Usage)
+    )
+    return Spent(n_known, Usage(*differences))
 
 
 def both(first: Spent, second: Spent) -> Spent:

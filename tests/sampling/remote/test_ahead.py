@@ -118,6 +118,18 @@ def test_who_looks_at_one_study_pays_for_two_texts_more_at_most(tmp_path: Path) 
     assert not set(again.asked) & set(asked)
 
 
+def test_studies_together_tell_of_every_query_that_a_store_spared(tmp_path: Path) -> None:
+    store = tmp_path / "answers.db"
+    explained(Slow(), store)
+    n_known = 0
+    for study in piste.explain_each(
+        concurrent(Slow()), TEXTS, surrogates="lime", budget=64, store=store
+    ):
+        n_known += study.meta["n_known"]
+        sleep(0.2)  # looked at, while the next texts are asked about
+    assert n_known == len(TEXTS) * 64
+
+
 def test_what_goes_wrong_in_a_text_s_thread_is_raised_in_the_caller_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
