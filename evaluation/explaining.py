@@ -165,14 +165,14 @@ def explain_each(
 
     For corpora: memory does not grow with the number of texts. The numbers are those of `explain`; a text
     that could not be explained comes as a study whose attributions are one row that says why. A remote model
-    is asked about the next two texts while a study is looked at.
+    is asked about the next two texts while a study is looked at. A study's provenance holds what was spent
+    since the one before came, on it or on texts ahead: together they hold all.
 
     Parameters
     ----------
     model, texts, surrogates, budget, store, progress, text_ids, fit_jobs
         As in `explain`. With several ``fit_jobs`` two texts for each are asked about ahead of the study that
-        comes next. A study's provenance holds what was spent since the one before came, on it or on texts
-        ahead: together they hold all.
+        comes next.
     options
         Any other option of `explain`.
 
